@@ -531,7 +531,7 @@ def _define(name: str, values: Mapping[str, Value]) -> None:
 
 
 def _encode(item: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    """Fields of a spec or an op as JSON; arrays go to ``arrays``, under the key ``prefix.field`` that stands for each."""
+    """Fields of a spec or an op as JSON; arrays go to ``arrays`` under ``prefix.field``, which stands in their place."""
     result: dict[str, Any] = {}
     for spec in dataclasses.fields(item):
         value = getattr(item, spec.name)

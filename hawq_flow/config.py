@@ -1,0 +1,203 @@
+"""Experiments as frozen dataclasses, read from strict TOML: an unknown key is an error that offers the nearest one.
+
+A section of the file is a dataclass here or the one its stage defines (``[quant]`` is ``QuantConfig``); a key is a
+field; what is left out takes the field's default. Types are checked: a width given as text or a flag given as a number
+is refused with its place in the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hawq_flow.quant import QuantConfig
+from hawq_flow.to_hls import HlsConfig
+from hawq_flow.train import TrainConfig
+
+
+class ConfigError(ValueError):
+    """A configuration that is not valid; the text says file, place, what was found, what was expected."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the data come from: see ``data.load``."""
+
+    source: str
+    features: tuple[str, ...] = ()
+    label: str = ""
+    val_fraction: float = 0.1
+    test_fraction: float = 0.2
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The float network: a Python file with ``build(**arguments)``, relative to the experiment's folder."""
+
+    file: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlansConfig:
+    """The homogeneous baselines, and the widths of input and output that every plan shares."""
+
+    homogeneous: tuple[int, ...] = (8, 6, 4)
+    input_bits: int = 16
+    output_bits: int = 16
+
+
+@dataclass(frozen=True)
+class SensitivityConfig:
+    """How the Hessian traces are found: ``method`` auto, exact or hutchinson; on how many training samples (0: all)."""
+
+    method: Literal["auto", "exact", "hutchinson"] = "auto"
+    samples: int = 0
+
+
+@dataclass(frozen=True)
+class AllocateConfig:
+    """How the mixed plan is chosen.
+
+    Attributes
+    ----------
+    weight_bits, activation_bits:
+        Candidate widths of every layer's weights and output.
+    bops, weight_bits_total, mean_bits:
+        Budgets, each optional; ``bops`` in (0, 1] is a fraction of the first homogeneous plan's BOPs, above 1 absolute.
+    fixed:
+        Weight widths that are given, by layer.
+    tied:
+        Groups of layers that share one weight width.
+    """
+
+    weight_bits: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8)
+    activation_bits: tuple[int, ...] = (3, 4, 5, 6, 7, 8)
+    bops: float | None = 0.6
+    weight_bits_total: int | None = None
+    mean_bits: float | None = None
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    tied: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class HlsStage:
+    """Which plans become HLS projects, for which back ends, and how (``HlsConfig``, less its back end)."""
+
+    plans: tuple[str, ...] = ("int8", "mixed")
+    backends: tuple[str, ...] = ("Vitis", "Vivado")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A whole experiment; ``folder`` is where its TOML lies, which relative paths start from."""
+
+    name: str
+    folder: Path
+    data: DataConfig
+    model: ModelConfig
+    seed: int = 0
+    train: TrainConfig = field(default_factory=TrainConfig)
+    qat: TrainConfig = field(default_factory=TrainConfig)
+    quant: QuantConfig = field(default_factory=QuantConfig)
+    plans: PlansConfig = field(default_factory=PlansConfig)
+    sensitivity: SensitivityConfig = field(default_factory=SensitivityConfig)
+    allocate: AllocateConfig = field(default_factory=AllocateConfig)
+    hls: HlsConfig = field(default_factory=HlsConfig)
+    firmware: HlsStage = field(default_factory=HlsStage)
+
+
+def load(path: Path | str) -> Experiment:
+    """Read an experiment's TOML.
+
+    Raises
+    ------
+    ConfigError
+        On a missing file, bad TOML, an unknown or missing key, or a value of the wrong type or range.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / "experiment.toml"
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file; give an experiment's TOML, or the folder that holds experiment.toml")
+    try:
+        document = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    if "folder" in document:
+        raise ConfigError(f"{path}: unknown key 'folder'; it is the folder the file lies in")
+    return typing.cast(Experiment, build(Experiment, {**document, "folder": path.parent.resolve()}, str(path)))
+
+
+def build(cls: Any, values: Mapping[str, Any], where: str) -> Any:
+    """An instance of dataclass ``cls`` from a mapping, strictly; ``where`` begins every error."""
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    for key in values:
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1)
+            known = ", ".join(name for name in fields if name != "folder")
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {known}"
+            raise ConfigError(f"{where}: unknown key {key!r}; {hint}")
+    arguments = {}
+    for name, spec in fields.items():
+        if name in values:
+            arguments[name] = _convert(hints[name], values[name], f"{where}: {name}")
+        elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"{where}: key {name!r} is missing; it has no default")
+    try:
+        return cls(**arguments)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where}: found {value!r}; expected a section")
+        return build(hint, value, where)
+    if origin in (types.UnionType, typing.Union):
+        for option in args:
+            if option is type(None):
+                continue
+            try:
+                return _convert(option, value, where)
+            except ConfigError as error:
+                last = error
+        raise last
+    if origin is Literal:
+        if value not in args:
+            raise ConfigError(f"{where}: found {value!r}; expected one of {', '.join(map(repr, args))}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ConfigError(f"{where}: found {value!r}; expected a list")
+        return tuple(_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if hint is Mapping or origin in (Mapping, dict) or getattr(origin, "__name__", "") == "Mapping":
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where}: found {value!r}; expected a table")
+        return {str(k): _convert(args[1], v, f"{where}.{k}") if args else v for k, v in value.items()}
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        names = [member.value for member in hint]
+        if value not in names:
+            raise ConfigError(f"{where}: found {value!r}; expected one of {', '.join(map(repr, names))}")
+        return hint(value)
+    if hint is Any:
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise ConfigError(f"{where}: found {value!r}; expected {getattr(hint, '__name__', hint)}")
+    return value

@@ -1,0 +1,206 @@
+"""Training and evaluation, of float models and of quantized networks alike.
+
+The whole data set lives in one tensor on the device; an epoch is one permutation, one gather, and views of it, so no
+loader stands between the data and the step. A quantized network's inputs are quantized once, before the first epoch.
+The last part of a quantized training runs frozen (``QuantNetwork.freeze``): what is then trained is what is deployed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+from torch.nn import functional
+
+from hawq_flow.quant import QuantNetwork
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train.
+
+    Attributes
+    ----------
+    epochs, batch_size, lr, weight_decay:
+        Adam's (arXiv:1412.6980), with ``lr`` falling to 0 as a half cosine over all steps.
+    l1:
+        Weight of the L1 penalty, ``l1 * sum |W|`` over all weights, added to the mean cross-entropy.
+    seed:
+        Of the order of the samples.
+    freeze:
+        Quantized networks: the fraction of epochs, at the end, that run with frozen scales (rounded up, at least one).
+    scale_lr:
+        Learned scales train at ``scale_lr * lr``.
+    observe_every:
+        Without learned scales: activation ranges are observed on every such step until the freeze.
+    device:
+        "auto" (CUDA when there is one), "cpu" or "cuda".
+    """
+
+    epochs: int = 60
+    batch_size: int = 1024
+    lr: float = 4e-3
+    weight_decay: float = 0.0
+    l1: float = 0.0
+    seed: int = 0
+    freeze: float = 0.2
+    scale_lr: float = 1.0
+    observe_every: int = 10
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch_size", 1), ("observe_every", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"train: {name} {getattr(self, name)}; expected {least} or more")
+        for name in ("lr", "scale_lr"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise ValueError(f"train: {name} {getattr(self, name)}; expected a positive number")
+        for name in ("weight_decay", "l1"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise ValueError(f"train: {name} {getattr(self, name)}; expected 0 or more")
+        if not 0 <= self.freeze <= 1:
+            raise ValueError(f"train: freeze {self.freeze}; expected a fraction of the epochs, 0 to 1")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"train: device {self.device!r}; expected auto, cpu or cuda")
+
+    def torch_device(self) -> torch.device:
+        """The device meant; asking for CUDA without one is an error."""
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("train: device 'cuda' asked for, but torch finds no CUDA device; use 'auto' or 'cpu'")
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+
+@dataclass
+class History:
+    """What training saw: mean loss of every epoch, and validation accuracy where it was measured (None elsewhere)."""
+
+    loss: list[float] = field(default_factory=list)
+    accuracy: list[float | None] = field(default_factory=list)
+
+
+def fit(
+    model: nn.Module,
+    x: ArrayLike,
+    y: ArrayLike,
+    config: TrainConfig,
+    *,
+    validation: tuple[ArrayLike, ArrayLike] | None = None,
+    progress: Callable[[int, float], None] | None = None,
+) -> History:
+    """Train ``model`` in place on cross-entropy; the same seed, data and start give the same bytes.
+
+    Parameters
+    ----------
+    model:
+        A float module giving logits, or a calibrated :class:`QuantNetwork` (calibrated here on ``x`` if it is not yet;
+        frozen by this call).
+    x, y:
+        Standardized samples (n, ...) and class indices (n,).
+    validation:
+        Samples and labels on which the accuracy of the last epoch is measured.
+    progress:
+        Called after every epoch with (epoch from 1, mean loss).
+
+    Raises
+    ------
+    ValueError
+        On mismatched or empty data, labels out of range, or a loss that is not finite (diverged).
+    """
+    device = config.torch_device()
+    model.to(device)
+    # A network is trained in the dtype of its parameters, whichever the data came in.
+    reference = next(model.parameters())
+    data = torch.from_numpy(np.ascontiguousarray(x))
+    labels = torch.from_numpy(np.asarray(y, dtype=np.int64).copy()).to(device)
+    if len(data) != len(labels) or len(data) == 0:
+        raise ValueError(f"fit: {len(data)} samples with {len(labels)} labels; expected as many, and at least one")
+    if isinstance(model, QuantNetwork):
+        if not model.calibrated:
+            model.calibrate(data)
+        inputs, step = model.quantize_input(data), model.train_forward
+    else:
+        inputs, step = data.to(reference), model.__call__
+    freeze_at = config.epochs - max(1, math.ceil(config.freeze * config.epochs))
+    optimizer = _optimizer(model, config)
+    batches = math.ceil(len(data) / config.batch_size)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda i: 0.5 * (1.0 + math.cos(math.pi * i / (config.epochs * batches)))
+    )
+    generator = torch.Generator().manual_seed(config.seed)
+    weights = [p for name, p in model.named_parameters() if name.endswith("weight") and p.ndim > 1]
+    history = History()
+    model.train()
+    for epoch in range(config.epochs):
+        if isinstance(model, QuantNetwork) and epoch == freeze_at:
+            model.freeze()
+        order = torch.randperm(len(data), generator=generator).to(device)
+        shuffled, targets = inputs[order], labels[order]
+        losses = torch.zeros((), device=device)
+        for i in range(batches):
+            rows = slice(i * config.batch_size, (i + 1) * config.batch_size)
+            if isinstance(model, QuantNetwork) and i % config.observe_every == 0:
+                model.observe(shuffled[rows])
+            logits = step(shuffled[rows])
+            loss = functional.cross_entropy(logits, targets[rows])
+            total = loss + config.l1 * torch.stack([w.abs().sum() for w in weights]).sum() if config.l1 else loss
+            optimizer.zero_grad(set_to_none=True)
+            total.backward()
+            optimizer.step()
+            schedule.step()
+            losses += loss.detach() * len(targets[rows])
+        mean = float(losses) / len(data)
+        if not math.isfinite(mean):
+            raise ValueError(
+                f"fit: the loss of epoch {epoch + 1} is {mean}; training diverged: lower the learning rate"
+            )
+        history.loss.append(mean)
+        last = epoch == config.epochs - 1
+        history.accuracy.append(evaluate(model, *validation) if last and validation is not None else None)
+        if progress is not None:
+            progress(epoch + 1, mean)
+    model.eval()
+    return history
+
+
+def _optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """Adam; scales are trained at their own rate and without weight decay."""
+    scales = [p for name, p in model.named_parameters() if name.endswith("_scale") and p.requires_grad]
+    known = {id(p) for p in scales}
+    rest = [p for p in model.parameters() if p.requires_grad and id(p) not in known]
+    groups = [{"params": rest, "weight_decay": config.weight_decay}]
+    if scales:
+        groups.append({"params": scales, "lr": config.lr * config.scale_lr, "weight_decay": 0.0})
+    return torch.optim.Adam(groups, lr=config.lr, fused=True)
+
+
+@torch.no_grad()
+def predict(model: nn.Module, x: ArrayLike, *, batch_size: int = 8192) -> NDArray[np.float64]:
+    """Logits (n, classes), float64, in evaluation mode (a quantized network's are its integers times one scale).
+
+    The mode of ``model`` is restored.
+    """
+    training = model.training
+    model.eval()
+    reference = next(model.parameters())
+    data = torch.from_numpy(np.ascontiguousarray(x))
+    outputs = []
+    for start in range(0, len(data), batch_size):
+        rows = data[start : start + batch_size]
+        outputs.append(model(rows if isinstance(model, QuantNetwork) else rows.to(reference)).to("cpu", torch.float64))
+    model.train(training)
+    return torch.cat(outputs).numpy()
+
+
+def evaluate(model: nn.Module, x: ArrayLike, y: ArrayLike) -> float:
+    """Fraction of samples whose largest logit (the first of equal ones) is the label's."""
+    labels = np.asarray(y)
+    if len(labels) == 0:
+        raise ValueError("evaluate: no samples; expected at least one")
+    return float((predict(model, x).argmax(axis=1) == labels).mean())
