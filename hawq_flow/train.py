@@ -130,9 +130,7 @@ def fit(
     freeze_at = config.epochs - max(1, math.ceil(config.freeze * config.epochs))
     optimizer = _optimizer(model, config)
     batches = math.ceil(len(data) / config.batch_size)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda i: 0.5 * (1.0 + math.cos(math.pi * i / (config.epochs * batches)))
-    )
+    rates = [group["lr"] for group in optimizer.param_groups]
     generator = torch.Generator().manual_seed(config.seed)
     weights = [p for name, p in model.named_parameters() if name.endswith("weight") and p.ndim > 1]
     history = History()
@@ -152,8 +150,10 @@ def fit(
             total = loss + config.l1 * torch.stack([w.abs().sum() for w in weights]).sum() if config.l1 else loss
             optimizer.zero_grad(set_to_none=True)
             total.backward()
+            decay = 0.5 * (1.0 + math.cos(math.pi * (epoch * batches + i) / (config.epochs * batches)))
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * decay
             optimizer.step()
-            schedule.step()
             losses += loss.detach() * len(targets[rows])
         mean = float(losses) / len(data)
         if not math.isfinite(mean):

@@ -1,0 +1,279 @@
+"""One quantized layer: its fake quantization in training, its integers in evaluation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hawq_flow.numeric import IntArray, IntType, Rounding, nearest_dyadic
+from hawq_flow.plan import Bits
+from hawq_flow.quant.observe import Observer, QuantConfig, weight_scale
+from hawq_flow.quant.ste import QuantizeWeights, RoundClip, RoundClipChannels, clip_bound
+from hawq_flow.topology import Stage, batch_norm_factor
+
+FINEST = 4
+"""An output grid is at most this many bits finer than its accumulator's: more would only copy rounding noise."""
+
+
+def snap(ratio: Tensor, bits: int) -> Tensor:
+    """The dyadic number with a multiplier of at most ``bits`` bits nearest to each positive ``ratio``, in float64.
+
+    The same numbers as :func:`hawq_flow.numeric.nearest_dyadic`, on tensors.
+    """
+    _mantissa, exponent = torch.frexp(ratio)
+    shift = (bits - exponent).clamp_(min=0)
+    return torch.ldexp(torch.round(torch.ldexp(ratio, shift)), -shift)
+
+
+@dataclass(frozen=True)
+class IntegerLayer:
+    """One layer as integers: what evaluation computes and lowering copies.
+
+    ``weight`` (outputs, inputs), ``bias`` (outputs,) with the input's zero point folded in, ``multiplier`` and
+    ``shift`` (outputs,), all int64; ``offset`` the output's zero point, ``type`` its integers, ``scale`` its scale.
+    """
+
+    name: str
+    source: str
+    weight: IntArray
+    bias: IntArray
+    multiplier: IntArray
+    shift: IntArray
+    offset: int
+    type: IntType
+    rounding: Rounding
+    scale: float
+    flattened: bool
+
+
+@dataclass(frozen=True)
+class _Constants:
+    """What a training step multiplies and clips with, from one snapping of the scales."""
+
+    weights: tuple[Tensor, Tensor, Tensor, Tensor | float, float, float, float]
+    clip: tuple[float, float] | tuple[Tensor, Tensor]
+    input_scale: float
+    scale: float
+
+
+class QuantLinear(nn.Module):
+    """A linear layer with folded batch norm, quantized weights, and a quantized output activation.
+
+    Built by :func:`quantize`. ``weight`` (outputs, inputs) and ``bias`` are float parameters; ``log_weight_scale``
+    (outputs or 1, 1) and ``log_scale`` (scalar, the output's) are the logarithms of the scales.
+    """
+
+    multiplier: Tensor
+    shift: Tensor
+    frozen_scale: Tensor
+    zero_point: Tensor
+    weight_top: Tensor
+
+    def __init__(self, stage: Stage, weight_bits: Bits, activation_bits: Bits, config: QuantConfig) -> None:
+        super().__init__()
+        linear = stage.linear
+        self.name, self.source, self.flattened = stage.name, stage.source, stage.flattened
+        self.relu, self.dropout, self.config = stage.relu, stage.dropout, config
+        outputs = linear.out_features
+        widths = weight_bits if isinstance(weight_bits, tuple) else (weight_bits,) * outputs
+        if min(widths) < 2:
+            raise ValueError(
+                f"layer {stage.name!r}: weights of {min(widths)} bit; symmetric signed weights need 2 or more"
+            )
+        self.weight_bits, self.activation_bits = weight_bits, activation_bits
+        least = 1 if stage.relu or config.asymmetric else 2
+        if (min(activation_bits) if isinstance(activation_bits, tuple) else activation_bits) < least:
+            raise ValueError(f"layer {stage.name!r}: an output activation of 1 bit; signed activations need 2 or more")
+        self.out_type = activation_type(activation_bits, relu=stage.relu, asymmetric=config.asymmetric)
+        self.weight = nn.Parameter(linear.weight.detach().clone())
+        bias = linear.bias.detach().clone() if linear.bias is not None else torch.zeros(outputs)
+        self.bias = nn.Parameter(bias.to(self.weight))
+        self.batch_norm = _copy_batch_norm(stage.batch_norm)
+        self.log_weight_scale = nn.Parameter(torch.zeros(outputs if config.per_channel else 1, 1))
+        self.log_scale = nn.Parameter(torch.zeros(()))
+        for parameter in (self.log_weight_scale, self.log_scale):
+            parameter.requires_grad_(config.learn_scales)
+        self.register_buffer("weight_top", torch.tensor([[2.0 ** (w - 1) - 1] for w in widths]))
+        self.register_buffer("zero_point", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("multiplier", torch.zeros(outputs, dtype=torch.int64))
+        self.register_buffer("shift", torch.zeros(outputs, dtype=torch.int64))
+        self.register_buffer("frozen_scale", torch.zeros((), dtype=torch.float64))  # 0: not frozen
+        self.constants: _Constants | None = None
+        self.observer = Observer(config.activation_observer, config, self.out_type)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the dyadic scales are fixed."""
+        return bool(self.frozen_scale > 0)
+
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """Weights and bias with batch norm's running statistics folded in (differentiable)."""
+        norm = self.batch_norm
+        if norm is None:
+            return self.weight, self.bias
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        return self._fold(norm.running_mean, norm.running_var)
+
+    def _fold(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        norm = self.batch_norm
+        assert norm is not None
+        factor = batch_norm_factor(norm, variance)
+        bias = (self.bias - mean) * factor
+        return self.weight * factor[:, None], bias if norm.bias is None else bias + norm.bias
+
+    def _fold_batch(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Fold with the statistics of this batch of real inputs, and update the running ones."""
+        norm = self.batch_norm
+        assert norm is not None
+        y = functional.linear(x, self.weight, self.bias)
+        mean, variance = y.mean(dim=0), y.var(dim=0, unbiased=False)
+        with torch.no_grad():
+            momentum = norm.momentum if norm.momentum is not None else 0.1
+            unbiased = variance * (len(y) / max(len(y) - 1, 1))
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            norm.running_mean.lerp_(mean, momentum)
+            norm.running_var.lerp_(unbiased, momentum)
+        return self._fold(mean, variance)
+
+    def scales(self, input_scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(M, S_w, S_a), float64: the snapped rescale (c,), the weight scale that follows (c,), the output's scale."""
+        if self.frozen:
+            m = torch.ldexp(self.multiplier.to(torch.float64), -self.shift)
+            return m, m * self.frozen_scale / input_scale, self.frozen_scale
+        raw = self.log_weight_scale.detach().to(torch.float64).exp()[:, 0]
+        raw = raw.expand(len(self.weight)) * input_scale
+        scale = torch.maximum(
+            self.log_scale.detach().to(torch.float64).exp(),
+            raw.max() * 2.0 ** -min(FINEST, self.config.multiplier_bits - 1),
+        )
+        # A ratio below 2^-36 would need a shift beyond 61 for a multiplier of 24 bits; such weights all round to zero.
+        m = snap((raw / scale).clamp_(min=2.0**-36), self.config.multiplier_bits)
+        return m, m * scale / input_scale, scale
+
+    def refresh(self, input_scale: Tensor) -> Tensor:
+        """Snap the scales as they stand, keep what training computes with until next time; returns the output's."""
+        m, step, scale = self.scales(input_scale)
+        dtype = self.weight.dtype
+        uniform = not isinstance(self.weight_bits, tuple)
+        low, high = self.bounds(self.weight)
+        self.constants = _Constants(
+            weights=(
+                m[:, None].to(dtype),
+                step[:, None].reciprocal().to(dtype),
+                (m * scale).reciprocal().to(dtype),
+                clip_bound(int(self.weight_top[0]), dtype) if uniform else self.weight_top,
+                float(input_scale / scale),
+                float(scale.reciprocal()),
+                # FLOOR(v) is rounding to nearest of v - 1/2 but for ties; HALF_UP differs from HALF_EVEN in ties alone.
+                0.5 if self.config.rounding is Rounding.FLOOR else 0.0,
+            ),
+            clip=(-clip_bound(-int(low), dtype), clip_bound(int(high), dtype)) if low.ndim == 0 else (low, high),
+            input_scale=float(input_scale),
+            scale=float(scale),
+        )
+        return scale
+
+    def forward(self, x: Tensor, log_input_scale: Tensor) -> Tensor:
+        """Training: integers minus zero point in (n, inputs), the same out (n, outputs)."""
+        constants = self.constants
+        assert constants is not None  # the network refreshes before its first step
+        if self.batch_norm is None or self.frozen:
+            weight, bias = self.folded()
+        else:
+            weight, bias = self._fold_batch(x * constants.input_scale)
+        folded, folded_bias = QuantizeWeights.apply(
+            weight, bias, self.log_weight_scale, log_input_scale, self.log_scale, *constants.weights
+        )
+        v = functional.linear(x, folded, folded_bias)
+        low, high = constants.clip
+        q = RoundClip.apply(v, low, high) if isinstance(low, float) else RoundClipChannels.apply(v, low, high)
+        return functional.dropout(q, self.dropout, training=True) if self.dropout else q
+
+    def bounds(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Smallest and largest output integers minus the zero point, per channel, in the dtype of ``like``."""
+        zero = int(self.zero_point)
+        low, high = (torch.from_numpy(np.asarray(b, np.float64)) for b in (self.out_type.low(), self.out_type.high()))
+        return low.to(like) - zero, high.to(like) - zero
+
+    @torch.no_grad()
+    def observe(self, pre_activation: Tensor) -> None:
+        """Take a batch of real pre-activations into the observer and move the output's scale to what it says."""
+        values = torch.relu(pre_activation) if self.relu else pre_activation
+        self.observer.observe(values)
+        scale, zero = self.observer.grid(self.config.asymmetric and not self.relu)
+        self.log_scale.fill_(math.log(scale))
+        self.zero_point.fill_(zero)
+
+    @torch.no_grad()
+    def fit_weight_scale(self) -> None:
+        """Set the weight scales from the present weights."""
+        scale = weight_scale(self.folded()[0], self.weight_top[:, 0].to(torch.float64), self.config)
+        self.log_weight_scale.copy_(scale.log()[: len(self.log_weight_scale), None])
+
+    @torch.no_grad()
+    def freeze(self, input_scale: Tensor) -> Tensor:
+        """Fix the dyadic scales; returns the output's scale."""
+        if not self.frozen:
+            m, _, scale = self.scales(input_scale)
+            multiplier, shift = nearest_dyadic(m.cpu().numpy(), self.config.multiplier_bits)
+            self.multiplier.copy_(torch.from_numpy(multiplier))
+            self.shift.copy_(torch.from_numpy(shift))
+            self.frozen_scale.copy_(scale)
+            for parameter in (self.log_weight_scale, self.log_scale):
+                parameter.requires_grad_(False)
+            if self.batch_norm is not None:
+                self.batch_norm.requires_grad_(False)
+        return self.frozen_scale
+
+    @torch.no_grad()
+    def integers(self, input_scale: Tensor, input_zero_point: int) -> IntegerLayer:
+        """The layer as integers, in float64 arithmetic."""
+        weight, bias = (t.detach().to(torch.float64) for t in self.folded())
+        m, step, scale = self.scales(input_scale)
+        top = self.weight_top.to(torch.float64)
+        q = torch.round(weight / step[:, None])
+        q = torch.minimum(torch.maximum(q, -top), top)
+        b = torch.round(bias / (m * scale)) - input_zero_point * q.sum(dim=1)
+        # 24 significant bits: what a float32 initializer holds. Every later representation carries this bias exactly.
+        b = b.to(torch.float32).to(torch.float64)
+        if not bool(torch.isfinite(b).all() and torch.isfinite(q).all()):
+            raise ValueError(
+                f"layer {self.name!r}: a weight or bias is NaN or infinite; training has diverged "
+                "(lower the learning rate)"
+            )
+        multiplier, shift = nearest_dyadic(m.cpu().numpy(), self.config.multiplier_bits)
+        return IntegerLayer(
+            self.name,
+            self.source,
+            q.cpu().numpy().astype(np.int64),
+            b.cpu().numpy().astype(np.int64),
+            multiplier,
+            shift,
+            int(self.zero_point),
+            self.out_type,
+            self.config.rounding,
+            float(scale),
+            self.flattened,
+        )
+
+
+def activation_type(bits: Bits, *, relu: bool, asymmetric: bool) -> IntType:
+    """The integers of an activation: unsigned after ReLU or with a zero point, else symmetric (narrow) signed."""
+    if relu or asymmetric:
+        return IntType(bits, signed=False)
+    return IntType(bits, signed=True, narrow=True)
+
+
+def _copy_batch_norm(norm: nn.BatchNorm1d | None) -> nn.BatchNorm1d | None:
+    if norm is None:
+        return None
+    copy = nn.BatchNorm1d(norm.num_features, norm.eps, norm.momentum, norm.affine)
+    copy.load_state_dict(norm.state_dict())
+    return copy
