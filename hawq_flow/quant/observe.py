@@ -145,7 +145,7 @@ def _best_shrink(flat: Tensor, low: float, high: float, type: IntType) -> float:
 
 
 def weight_scale(weight: Tensor, top: Tensor, config: QuantConfig) -> Tensor:
-    """Float64 scale per output channel (equal in all: per tensor) of a (channels, n) weight; ``top``: largest integer."""
+    """Float64 scale of each output channel of a (channels, n) weight whose largest integers are ``top`` (channels,)."""
     w = weight.detach().to(torch.float64)
     reach = w.abs().amax(dim=1)
     if not config.per_channel:
