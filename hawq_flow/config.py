@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from hawq_flow.plan import MAX_BITS
 from hawq_flow.quant import QuantConfig
 from hawq_flow.to_hls import HlsConfig
 from hawq_flow.train import TrainConfig
@@ -25,6 +26,17 @@ from hawq_flow.train import TrainConfig
 
 class ConfigError(ValueError):
     """A configuration that is not valid; the text says file, place, what was found, what was expected."""
+
+
+def _widths(name: str, bits: tuple[int, ...]) -> None:
+    """Refuse an empty list of widths, a width no plan can hold, or the same one twice."""
+    if not bits:
+        raise ValueError(f"{name} is empty; expected at least one width")
+    for width in bits:
+        if not 2 <= width <= MAX_BITS:
+            raise ValueError(f"{name} {width}; expected 2 to {MAX_BITS} bits")
+        if bits.count(width) > 1:
+            raise ValueError(f"{name} {width} named twice; name each width once")
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,11 @@ class PlansConfig:
     input_bits: int = 16
     output_bits: int = 16
 
+    def __post_init__(self) -> None:
+        _widths("homogeneous", self.homogeneous)
+        _widths("input_bits", (self.input_bits,))
+        _widths("output_bits", (self.output_bits,))
+
 
 @dataclass(frozen=True)
 class SensitivityConfig:
@@ -62,6 +79,10 @@ class SensitivityConfig:
 
     method: Literal["auto", "exact", "hutchinson"] = "auto"
     samples: int = 0
+
+    def __post_init__(self) -> None:
+        if self.samples < 0:
+            raise ValueError(f"samples {self.samples}; expected 0 (all) or more")
 
 
 @dataclass(frozen=True)
@@ -88,13 +109,37 @@ class AllocateConfig:
     fixed: Mapping[str, int] = field(default_factory=dict)
     tied: tuple[tuple[str, ...], ...] = ()
 
+    def __post_init__(self) -> None:
+        _widths("weight_bits", self.weight_bits)
+        _widths("activation_bits", self.activation_bits)
+        for name in ("bops", "weight_bits_total", "mean_bits"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} {value}; expected above 0, or no such key for no such budget")
+
 
 @dataclass(frozen=True)
 class HlsStage:
-    """Which plans become HLS projects, for which back ends, and how (``HlsConfig``, less its back end)."""
+    """Which plans become HLS projects, and for which back ends.
+
+    Attributes
+    ----------
+    plans, backends:
+        Names of plans, and of hls4ml back ends (Vitis, Vivado).
+    folder:
+        Where projects go, relative to the experiment's folder; "" is ``hls`` in the run's folder.
+    vectors:
+        Test samples that travel with a project as test vectors.
+    """
 
     plans: tuple[str, ...] = ("int8", "mixed")
-    backends: tuple[str, ...] = ("Vitis", "Vivado")
+    backends: tuple[Literal["Vitis", "Vivado"], ...] = ("Vitis", "Vivado")
+    folder: str = ""
+    vectors: int = 256
+
+    def __post_init__(self) -> None:
+        if self.vectors < 0:
+            raise ValueError(f"vectors {self.vectors}; expected 0 or more")
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,8 @@ def _requantize(op: Requantize, value: Value) -> _Step:
     factor = np.ldexp(op.multiplier.astype(np.float64), -op.shift).astype(dtype)
     offset, low, high = op.offset.astype(dtype), op.type.low(rank).astype(dtype), op.type.high(rank).astype(dtype)
     shifted = bool(op.offset.any())
-    half = dtype.type(0.5)
+    # Without a shift there is nothing to round, and a half would not fit beside an odd sum near the float's limit.
+    half = np.where(op.shift > 0, 0.5, 0.0).astype(dtype)
     # A clipped result needs no more than the type's width, so the next matrix product gets float32 when that is exact.
     out = lossless_float(max(abs(value.type.range[0]), abs(value.type.range[1]))) or dtype
 

@@ -24,7 +24,6 @@ import enum
 import hashlib
 import json
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,6 +43,7 @@ from hawq_flow.numeric import (
     overflow_to,
     quantize,
     requantize,
+    shift_round,
     significant_bits,
 )
 
@@ -176,6 +176,8 @@ class Dense:
                 f"{self.name}: weight of shape {self.weight.shape} with bias of shape {self.bias.shape}; "
                 "expected (outputs, features) and (outputs,), neither empty"
             )
+        if self.accumulator is not None:
+            _modulus(self.accumulator, self.overflow, self.name)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -194,12 +196,13 @@ class Dense:
     def derive(self, values: Sequence[Value]) -> Value:
         """Interval of the sums, and the bound over partial sums in any order."""
         x = values[0]
+        shape = self.shape([x.shape])
         positive, negative = np.maximum(self.weight, 0), np.minimum(self.weight, 0)
         reach = np.maximum(np.abs(x.low), np.abs(x.high))
         bound = _dot_bound(self.weight, reach, self.bias, self.name)
         low = np.asarray(positive @ x.low + negative @ x.high + self.bias, dtype=np.int64)
         high = np.asarray(positive @ x.high + negative @ x.low + self.bias, dtype=np.int64)
-        return _declared(self.name, self.shape([x.shape]), low, high, bound, self.accumulator, self.overflow)
+        return _declared(self.name, shape, low, high, bound, self.accumulator, self.overflow)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,10 +232,7 @@ class Requantize:
             raise NetworkError(
                 f"{self.name}: shifts from {self.shift.min()} to {self.shift.max()}; expected 0 to {MAX_SHIFT}"
             )
-        if self.overflow is Overflow.WRAP and self.type.narrow:
-            raise NetworkError(
-                f"{self.name}: wraps into {self.type}; a narrow type has no modulus. Saturate, or use the full type"
-            )
+        _modulus(self.type, self.overflow, self.name)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -253,13 +253,8 @@ class Requantize:
         largest = x.magnitude * int(np.abs(self.multiplier).max()) + (1 << int(self.shift.max()))
         largest = max(largest, (largest >> int(self.shift.min())) + int(np.abs(self.offset).max()) + 1)
         _limit(self.name, largest, "the product with the multiplier", "use multipliers of fewer bits")
-        rank = len(shape)
         # The map is monotone (its sign is the multiplier's) until it wraps, so the ends of the interval go to its ends.
-        wide = IntType(62, signed=True)
-        ends = [
-            requantize(end, self.multiplier, self.shift, self.offset, self.rounding, wide, rank=rank)
-            for end in (x.low, x.high)
-        ]
+        ends = [shift_round(end * self.multiplier, self.shift, self.rounding) + self.offset for end in (x.low, x.high)]
         low, high = np.minimum(*ends), np.maximum(*ends)
         value = _declared(self.name, shape, low, high, largest, self.type, self.overflow)
         return dataclasses.replace(value, type=self.type)
@@ -331,6 +326,11 @@ def _channels(type: IntType, shape: Shape, where: str) -> None:
         )
 
 
+def _modulus(type: IntType, overflow: Overflow, where: str) -> None:
+    if overflow is Overflow.WRAP and type.narrow:
+        raise NetworkError(f"{where}: wraps into {type}; a narrow type has no modulus. Saturate, or use the full type")
+
+
 def _limit(name: str, bound: int, what: str, fix: str) -> None:
     if bound >= LIMIT:
         raise NetworkError(
@@ -344,8 +344,12 @@ def _dot_bound(weight: IntArray, reach: IntArray, bias: IntArray, name: str) -> 
     estimate = float(
         (np.abs(weight.astype(np.float64)) @ reach.astype(np.float64) + np.abs(bias.astype(np.float64))).max()
     )
-    _limit(name, int(estimate * 1.001), "a partial sum", "narrow the weights, the input or the bias")
-    return int((np.abs(weight) @ reach + np.abs(bias)).max())
+    if estimate < LIMIT / 2:  # far from the limit, so int64 cannot wrap
+        return int((np.abs(weight) @ reach + np.abs(bias)).max())
+    w, x, b = (array.astype(object) for array in (weight, reach, bias))  # near it: Python's unbounded integers
+    bound = int((np.abs(w) @ x + np.abs(b)).max())
+    _limit(name, bound, "a partial sum", "narrow the weights, the input or the bias")
+    return bound
 
 
 def _declared(
@@ -354,7 +358,13 @@ def _declared(
     """A value whose interval is cut to a declared type, or typed by its interval when there is none."""
     low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
     if type is None:
-        return Value(shape, low, high, IntType.holding(int(low.min()), int(high.max())), bound)
+        least, most = int(low.min()), int(high.max())
+        if least < -(LIMIT >> 1) or (least < 0 and most >= LIMIT >> 1):
+            raise NetworkError(
+                f"{name}: sums from {least} to {most} need a signed type of 63 bits; the widest has 62. Narrow the "
+                "weights, the input or the bias"
+            )
+        return Value(shape, low, high, IntType.holding(least, most), bound)
     _channels(type, shape, name)
     rank = len(shape)
     floor, ceiling = np.broadcast_to(type.low(rank), shape), np.broadcast_to(type.high(rank), shape)
@@ -362,7 +372,9 @@ def _declared(
         return Value(shape, np.clip(low, floor, ceiling), np.clip(high, floor, ceiling), type, bound)
     # An interval that stays inside keeps its ends; one that leaves may come out anywhere in the type.
     inside = (low >= floor) & (high <= ceiling)
-    return Value(shape, np.where(inside, low, floor), np.where(inside, high, ceiling), type, bound)
+    low, high = np.where(inside, low, floor), np.where(inside, high, ceiling)
+    # A wrapped value can be larger than what was wrapped: -1 becomes 2^bits - 1.
+    return Value(shape, low, high, type, max(bound, -int(low.min()), int(high.max())))
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,9 +500,9 @@ class IntegerNetwork:
                 )
         try:
             document = json.loads((path / "network.json").read_text())
-            with np.load(path / "network.npz", allow_pickle=False) as stored:
+            with (path / "network.npz").open("rb") as handle, np.load(handle, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
-        except (json.JSONDecodeError, UnicodeDecodeError, zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
+        except Exception as error:  # zip and NPY readers raise a dozen types on damaged bytes
             raise NetworkError(f"{path}: not readable as a saved network ({error}); save it again") from error
         if not isinstance(document, dict) or document.get("format") != "hawq_flow.IntegerNetwork":
             raise NetworkError(
@@ -508,9 +520,9 @@ class IntegerNetwork:
                 tuple(_decode(OutputSpec, entry, arrays) for entry in document["outputs"]),
                 tuple(document["metadata"].items()),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError) as error:
             raise NetworkError(
-                f"{path}: a field or an array is missing or unknown ({error}); save the network again"
+                f"{path}: a field or an array is missing, unknown or not valid ({error}); save the network again"
             ) from error
         if network.digest != document.get("digest"):
             raise NetworkError(
@@ -531,7 +543,7 @@ def _define(name: str, values: Mapping[str, Value]) -> None:
 
 
 def _encode(item: Any, prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    """Fields of a spec or an op as JSON; arrays go to ``arrays`` under ``prefix.field``, which stands in their place."""
+    """Fields of a spec or an op as JSON; arrays go to ``arrays`` under ``prefix.field``, the name in their place."""
     result: dict[str, Any] = {}
     for spec in dataclasses.fields(item):
         value = getattr(item, spec.name)

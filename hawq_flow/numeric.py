@@ -281,19 +281,21 @@ def requantize(
     Raises
     ------
     OverflowError
-        If a product plus its rounding half does not fit int64 on this data.
+        If a product plus its rounding half, or a result plus its offset, does not fit int64 on this data.
     """
     a = np.asarray(acc, dtype=np.int64)
     m = np.asarray(multiplier, dtype=np.int64)
     s = np.asarray(shift, dtype=np.int64)
-    if a.size and m.size and s.size:
-        largest = max(abs(int(a.min())), abs(int(a.max()))) * int(np.abs(m).max()) + (1 << int(s.max()))
+    z = np.asarray(offset, dtype=np.int64)
+    if a.size and m.size and s.size and z.size:
+        product = max(abs(int(a.min())), abs(int(a.max()))) * int(np.abs(m).max())
+        largest = max(product + (1 << int(s.max())), (product >> int(s.min())) + 1 + int(np.abs(z).max()))
         if largest >= 1 << 63:
             raise OverflowError(
-                f"requantize: |acc * multiplier| + 2^shift may reach {largest}, beyond int64; "
-                "use a multiplier of fewer bits"
+                f"requantize: |acc * multiplier| + 2^shift, or the result plus the offset, may reach {largest}, "
+                "beyond int64; use a multiplier of fewer bits"
             )
-    return overflow_to(shift_round(a * m, s, rounding) + np.asarray(offset, dtype=np.int64), type, overflow, rank)
+    return overflow_to(shift_round(a * m, s, rounding) + z, type, overflow, rank)
 
 
 def quantize(values: ArrayLike, scale: ArrayLike, zero_point: ArrayLike, type: IntType, *, rank: int = 1) -> IntArray:
@@ -314,14 +316,17 @@ def quantize(values: ArrayLike, scale: ArrayLike, zero_point: ArrayLike, type: I
     x = np.asarray(values, dtype=np.float64)
     s = np.asarray(scale, dtype=np.float64)
     if not (np.isfinite(s).all() and (s > 0).all()):
-        raise ValueError(f"quantize: scale {s.min() if s.size else s!r}; expected positive and finite")
+        raise ValueError(f"quantize: scale {s.tolist()}; expected positive and finite")
     if np.isnan(x).any():
         raise ValueError(
             f"quantize: {int(np.isnan(x).sum())} of {x.size} values are NaN; NaN has no integer. Clean the data first"
         )
-    low, high = type.low(rank).astype(np.float64), type.high(rank).astype(np.float64)
-    z = np.asarray(zero_point, dtype=np.float64)
-    return np.asarray(np.clip(np.rint(x / s) + z, low, high).astype(np.int64))
+    low, high = type.low(rank), type.high(rank)
+    with np.errstate(over="ignore"):  # a quotient beyond float64 is infinite, and saturates
+        q = np.rint(x / s) + np.asarray(zero_point, dtype=np.float64)
+    # float64 rounds bounds beyond 2^53 (the upper one up), so they are met once more as integers.
+    integers = np.clip(q, low.astype(np.float64), high.astype(np.float64)).astype(np.int64)
+    return np.asarray(np.clip(integers, low, high))
 
 
 def dequantize(values: ArrayLike, scale: ArrayLike, zero_point: ArrayLike = 0) -> FloatArray:

@@ -114,8 +114,8 @@ class BitPlan:
             repeated = sorted({name for name in names if names.count(name) > 1})
             if repeated:
                 raise ValueError(f"bit plan: {kind} {', '.join(repeated)} named twice; name each once")
-        for name, bits in self.inputs:
-            _check_bits(bits, f"bit plan, input {name!r}")
+        checked = tuple((name, _check_bits(bits, f"bit plan, input {name!r}")) for name, bits in self.inputs)
+        object.__setattr__(self, "inputs", checked)
 
     @classmethod
     def of(cls, inputs: Mapping[str, Bits], layers: Mapping[str, LayerBits]) -> BitPlan:
@@ -202,6 +202,8 @@ class BitPlan:
         _keys(data, {"version", "inputs", "layers"}, "plan")
         if data["version"] != PLAN_VERSION:
             raise ValueError(f"plan: version {data['version']!r}; this hawq_flow reads version {PLAN_VERSION}")
+        for kind in ("inputs", "layers"):
+            _table(data[kind], f"plan: {kind}")
         layers = {}
         for name, entry in data["layers"].items():
             _keys(entry, {"weight", "activation"}, f"plan, layer {name!r}")
@@ -223,7 +225,13 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
+def _table(data: object, where: str) -> None:
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{where}: found {data!r}; expected a table of names")
+
+
 def _keys(data: Mapping[str, Any], expected: set[str], where: str) -> None:
+    _table(data, where)
     if set(data) != expected:
         raise ValueError(f"{where}: keys {_listed(data)}; expected exactly {_listed(expected)}")
 
@@ -248,6 +256,9 @@ def bops(plan: BitPlan, shapes: Sequence[LayerShape], zero_fraction: Mapping[str
     """
     plan.check(shapes)
     zeros = zero_fraction or {}
+    names = {shape.name for shape in shapes}
+    if not names.issuperset(zeros):
+        raise ValueError(f"bops: zero_fraction names {_listed(set(zeros) - names)}; the layers are {_listed(names)}")
     return sum(
         layer_bops(
             shape,

@@ -98,6 +98,8 @@ def code_digest(module: str) -> str:
         name = waiting.pop()
         path = _PACKAGE.joinpath(*name.split("."))
         files = sorted(path.glob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+        # Importing a.b runs a/__init__.py first. (The package's own only holds its version.)
+        files += [folder / "__init__.py" for folder in path.parents if _PACKAGE in folder.parents]
         for file in files:
             label = file.relative_to(_PACKAGE).as_posix()
             if label in sources:
@@ -221,11 +223,19 @@ def make(
             if on_reuse is not None:
                 on_reuse()
             return found
+    elif path.is_file() or (path.is_dir() and any(path.iterdir())):
+        # Artifacts appear whole, so this is nobody's interrupted making: it is something else, and not ours to delete.
+        raise StoreError(
+            f"{path}: holds files but no {MANIFEST}; not a hawq_flow artifact. Delete it, or move it away, or choose "
+            "another folder"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         build(work)
         files = sorted(f for f in work.rglob("*") if f.is_file())
+        if work / MANIFEST in files:
+            raise StoreError(f"stage {stage} wrote a file named {MANIFEST}; that name is the store's: choose another")
         manifest = {
             "format": FORMAT_VERSION,
             "stage": stage,

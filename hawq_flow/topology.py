@@ -26,6 +26,11 @@ from hawq_flow.plan import LayerShape
 
 INPUT = "x"
 """Name of the network input in plans, integer networks and exports."""
+REQUANT = "_requant"
+"""A layer ``fc1`` defines the integer values ``fc1`` (the accumulator) and ``fc1_requant`` (its output)."""
+FLATTEN = "_flat"
+"""A layer that flattens its input first reads the integer value ``fc1_flat``."""
+DERIVED = (REQUANT, FLATTEN)
 
 
 class UnsupportedModelError(ValueError):
@@ -74,7 +79,7 @@ class Topology:
 
 def identifier(name: str) -> str:
     """A layer's name as a C++ and Verilog identifier: ``layers.0`` becomes ``layers_0``."""
-    text = re.sub(r"\W", "_", name)
+    text = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return f"_{text}" if text[:1].isdigit() else text
 
 
@@ -132,9 +137,12 @@ class _Reader:
         first = next(iter(self.stages.values()))
         shape = tuple(input_shape) if input_shape is not None else (first.linear.in_features,)
         self._shapes(shape)
-        names = [identifier(name) for name in self.stages]
+        # A layer also defines the integer values of DERIVED, so those names are taken as well.
+        names = []
+        for stage in self.stages.values():
+            names += [identifier(stage.name) + suffix for suffix in ("", *DERIVED)]
         for name in names:
-            if names.count(name) > 1 or name == INPUT:
+            if names.count(name) > 1:
                 raise UnsupportedModelError(f"layers whose names become the same identifier {name!r}; rename one")
         return Topology(shape, tuple(self.stages.values()), output)
 
@@ -176,7 +184,10 @@ class _Reader:
         name = self.where[source]
         if name == INPUT:
             raise UnsupportedModelError(f"{what}: applied to the network's input; it must follow an nn.Linear")
-        if len(source.users) > 1:
+        passed = source
+        while len(passed.users) == 1 and passed.op != "placeholder" and passed.target != name:
+            passed = self._source(passed, what)  # through flattens and identities, back to the layer
+        if len(passed.users) > 1:
             raise UnsupportedModelError(
                 f"{what}: layer {name!r} is read before and after it; branches at this point are not supported"
             )
@@ -189,6 +200,8 @@ class _Reader:
         what = f"{name!r} ({type(module).__name__})"
         source = self._source(node, what)
         if isinstance(module, nn.Linear):
+            if identifier(name) == INPUT:
+                raise UnsupportedModelError(f"{what}: {INPUT!r} is the name of the network's input; rename the layer")
             if name in self.stages:
                 raise UnsupportedModelError(f"{what}: called twice; each layer is used once (make two layers)")
             self.stages[name] = Stage(name, self.where[source], module, flattened=source in self.flat)
@@ -280,7 +293,7 @@ def fold_batch_norm(model: nn.Module, input_shape: Sequence[int] | None = None) 
             if norm.bias is not None:
                 shift = shift + norm.bias
             bias = shift if linear.bias is None else shift + linear.bias * factor
-            linear.weight.mul_(factor[:, None])
+            linear.weight = nn.Parameter(linear.weight * factor[:, None])  # a new one: weights may be tied
             linear.bias = nn.Parameter(bias.clone())
             parent, _, leaf = stage.batch_norm_name.rpartition(".")
             setattr(folded.get_submodule(parent), leaf, nn.Identity())

@@ -31,7 +31,7 @@ class TrainConfig:
     l1:
         Weight of the L1 penalty, ``l1 * sum |W|`` over all weights, added to the mean cross-entropy.
     seed:
-        Of the order of the samples.
+        Of the order of the samples and of dropout.
     freeze:
         Quantized networks: the fraction of epochs, at the end, that run with frozen scales (rounded up, at least one).
     scale_lr:
@@ -40,6 +40,9 @@ class TrainConfig:
         Without learned scales: activation ranges are observed on every such step until the freeze.
     device:
         "auto" (CUDA when there is one), "cpu" or "cuda".
+    threads:
+        torch's threads while training. Networks this small gain nothing from a second one, and two processes of two
+        threads on two cores take six times as long as two of one.
     """
 
     epochs: int = 60
@@ -52,9 +55,10 @@ class TrainConfig:
     scale_lr: float = 1.0
     observe_every: int = 10
     device: str = "auto"
+    threads: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("observe_every", 1)):
+        for name, least in (("epochs", 1), ("batch_size", 1), ("observe_every", 1), ("threads", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"train: {name} {getattr(self, name)}; expected {least} or more")
         for name in ("lr", "scale_lr"):
@@ -111,16 +115,40 @@ def fit(
     Raises
     ------
     ValueError
-        On mismatched or empty data, labels out of range, or a loss that is not finite (diverged).
+        On mismatched or empty data, NaN, labels out of range, or a loss that is not finite (diverged).
     """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config.threads)
+    try:
+        return _fit(model, x, y, config, validation, progress)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _fit(
+    model: nn.Module,
+    x: ArrayLike,
+    y: ArrayLike,
+    config: TrainConfig,
+    validation: tuple[ArrayLike, ArrayLike] | None,
+    progress: Callable[[int, float], None] | None,
+) -> History:
     device = config.torch_device()
     model.to(device)
     # A network is trained in the dtype of its parameters, whichever the data came in.
     reference = next(model.parameters())
     data = torch.from_numpy(np.ascontiguousarray(x))
-    labels = torch.from_numpy(np.asarray(y, dtype=np.int64).copy()).to(device)
-    if len(data) != len(labels) or len(data) == 0:
-        raise ValueError(f"fit: {len(data)} samples with {len(labels)} labels; expected as many, and at least one")
+    classes = np.asarray(y)
+    if classes.ndim != 1 or len(data) != len(classes) or len(data) == 0:
+        raise ValueError(
+            f"fit: {len(data)} samples with labels of shape {classes.shape}; expected one class index for each "
+            "sample, and at least one sample"
+        )
+    if classes.dtype.kind not in "iu" or classes.min() < 0:
+        raise ValueError(f"fit: labels of {classes.dtype} from {classes.min()}; expected integers of 0 or more")
+    if data.is_floating_point() and not bool(torch.isfinite(data).all()):
+        raise ValueError("fit: a sample holds NaN or infinity; clean the data first")
+    labels, highest = torch.from_numpy(classes.astype(np.int64)).to(device), int(classes.max())
     if isinstance(model, QuantNetwork):
         if not model.calibrated:
             model.calibrate(data)
@@ -129,42 +157,50 @@ def fit(
         inputs, step = data.to(reference), model.__call__
     freeze_at = config.epochs - max(1, math.ceil(config.freeze * config.epochs))
     optimizer = _optimizer(model, config)
-    batches = math.ceil(len(data) / config.batch_size)
+    # A last batch of a single sample joins the one before: batch norm needs two.
+    batches = max(1, math.ceil((len(data) - 1) / config.batch_size))
     rates = [group["lr"] for group in optimizer.param_groups]
     generator = torch.Generator().manual_seed(config.seed)
     weights = [p for name, p in model.named_parameters() if name.endswith("weight") and p.ndim > 1]
     history = History()
     model.train()
-    for epoch in range(config.epochs):
-        if isinstance(model, QuantNetwork) and epoch == freeze_at:
-            model.freeze()
-        order = torch.randperm(len(data), generator=generator).to(device)
-        shuffled, targets = inputs[order], labels[order]
-        losses = torch.zeros((), device=device)
-        for i in range(batches):
-            rows = slice(i * config.batch_size, (i + 1) * config.batch_size)
-            if isinstance(model, QuantNetwork) and i % config.observe_every == 0:
-                model.observe(shuffled[rows])
-            logits = step(shuffled[rows])
-            loss = functional.cross_entropy(logits, targets[rows])
-            total = loss + config.l1 * torch.stack([w.abs().sum() for w in weights]).sum() if config.l1 else loss
-            optimizer.zero_grad(set_to_none=True)
-            total.backward()
-            decay = 0.5 * (1.0 + math.cos(math.pi * (epoch * batches + i) / (config.epochs * batches)))
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * decay
-            optimizer.step()
-            losses += loss.detach() * len(targets[rows])
-        mean = float(losses) / len(data)
-        if not math.isfinite(mean):
-            raise ValueError(
-                f"fit: the loss of epoch {epoch + 1} is {mean}; training diverged: lower the learning rate"
-            )
-        history.loss.append(mean)
-        last = epoch == config.epochs - 1
-        history.accuracy.append(evaluate(model, *validation) if last and validation is not None else None)
-        if progress is not None:
-            progress(epoch + 1, mean)
+    # Dropout draws from torch's global generator: seeded here, and left as it was afterwards.
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(config.seed)
+        for epoch in range(config.epochs):
+            if isinstance(model, QuantNetwork) and epoch == freeze_at:
+                model.freeze()
+            order = torch.randperm(len(data), generator=generator).to(device)
+            shuffled, targets = inputs[order], labels[order]
+            losses = torch.zeros((), device=device)
+            for i in range(batches):
+                rows = slice(i * config.batch_size, (i + 1) * config.batch_size if i < batches - 1 else None)
+                if isinstance(model, QuantNetwork) and i % config.observe_every == 0:
+                    model.observe(shuffled[rows])
+                logits = step(shuffled[rows])
+                if highest >= logits.shape[1]:
+                    raise ValueError(
+                        f"fit: label {highest} with {logits.shape[1]} logits; expected 0 to {logits.shape[1] - 1}"
+                    )
+                loss = functional.cross_entropy(logits, targets[rows])
+                total = loss + config.l1 * torch.stack([w.abs().sum() for w in weights]).sum() if config.l1 else loss
+                optimizer.zero_grad(set_to_none=True)
+                total.backward()
+                decay = 0.5 * (1.0 + math.cos(math.pi * (epoch * batches + i) / (config.epochs * batches)))
+                for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                    group["lr"] = rate * decay
+                optimizer.step()
+                losses += loss.detach() * len(targets[rows])
+            mean = float(losses) / len(data)
+            if not math.isfinite(mean):
+                raise ValueError(
+                    f"fit: the loss of epoch {epoch + 1} is {mean}; training diverged: lower the learning rate"
+                )
+            history.loss.append(mean)
+            last = epoch == config.epochs - 1
+            history.accuracy.append(evaluate(model, *validation) if last and validation is not None else None)
+            if progress is not None:
+                progress(epoch + 1, mean)
     model.eval()
     return history
 
@@ -203,4 +239,7 @@ def evaluate(model: nn.Module, x: ArrayLike, y: ArrayLike) -> float:
     labels = np.asarray(y)
     if len(labels) == 0:
         raise ValueError("evaluate: no samples; expected at least one")
-    return float((predict(model, x).argmax(axis=1) == labels).mean())
+    found = predict(model, x).argmax(axis=1)
+    if found.shape != labels.shape:
+        raise ValueError(f"evaluate: {len(found)} samples with labels of shape {labels.shape}; expected one for each")
+    return float((found == labels).mean())

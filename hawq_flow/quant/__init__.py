@@ -30,8 +30,9 @@ network: lowering changes nothing.
 """
 
 from hawq_flow.quant.layer import IntegerLayer, QuantLinear, activation_type, snap
-from hawq_flow.quant.network import FLATTEN, REQUANT, QuantNetwork, quantize
+from hawq_flow.quant.network import QuantNetwork, quantize
 from hawq_flow.quant.observe import Observer, ObserverKind, QuantConfig
+from hawq_flow.topology import FLATTEN, REQUANT
 
 __all__ = [
     "FLATTEN",

@@ -187,7 +187,11 @@ class QuantLinear(nn.Module):
         if self.batch_norm is None or self.frozen:
             weight, bias = self.folded()
         else:
-            weight, bias = self._fold_batch(x * constants.input_scale)
+            # The batch's statistics move with the input's scale too: its value, with the gradient of its logarithm.
+            scale: Tensor | float = constants.input_scale
+            if log_input_scale.requires_grad:
+                scale = scale * torch.exp(log_input_scale - log_input_scale.detach())
+            weight, bias = self._fold_batch(x * scale)
         folded, folded_bias = QuantizeWeights.apply(
             weight, bias, self.log_weight_scale, log_input_scale, self.log_scale, *constants.weights
         )

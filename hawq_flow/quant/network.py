@@ -15,7 +15,7 @@ from hawq_flow.numeric import quantize as quantize_array
 from hawq_flow.plan import BitPlan, LayerShape
 from hawq_flow.quant.layer import IntegerLayer, QuantLinear, activation_type
 from hawq_flow.quant.observe import Observer, QuantConfig
-from hawq_flow.topology import INPUT, Topology, identifier, read
+from hawq_flow.topology import FLATTEN, INPUT, REQUANT, Topology, identifier, read
 
 CALIBRATION = 16384
 """Samples that start the activation scales; the input's scale sees all of them."""
@@ -89,6 +89,7 @@ class QuantNetwork(nn.Module):
         self.input_scale.fill_(scale)
         self.input_zero_point.fill_(zero)
         self._observe(self.quantize_input(x[:CALIBRATION]))
+        self._age = -1
 
     def _observe(self, q: Tensor) -> None:
         """Run quantized inputs through float weights and quantized activations, each layer observing its own.
@@ -115,13 +116,13 @@ class QuantNetwork(nn.Module):
         One float64 function (``numeric.quantize``), called once for a whole data set; every representation gets the
         same integers.
         """
-        self._require_calibrated()
         q = self.input_integers(x.detach().cpu().numpy()) - int(self.input_zero_point)
         parameter = self._layers()[0].weight
         return torch.from_numpy(q.astype(np.float64)).to(parameter)
 
     def input_integers(self, x: Any) -> IntArray:
         """Standardized data (n, *input_shape) -> int64 input integers."""
+        self._require_calibrated()
         array = np.asarray(x)
         if array.shape[1:] != self.input_shape:
             raise ValueError(f"input of shape {array.shape}; expected (n, {', '.join(map(str, self.input_shape))})")
@@ -215,12 +216,6 @@ class QuantNetwork(nn.Module):
         return {layer.name: float((layer.weight == 0).mean()) for layer in self.integer_layers()}
 
 
-REQUANT = "_requant"
-"""A layer ``fc1`` defines the IR values ``fc1`` (the accumulator) and ``fc1_requant`` (its output)."""
-FLATTEN = "_flat"
-"""A layer that flattens its input first reads the IR value ``fc1_flat``."""
-
-
 def _integer_layer(layer: IntegerLayer, q: Tensor, reach: int) -> tuple[Tensor, Tensor]:
     """(accumulators, outputs) of one layer on float64 integers, after asserting that float64 holds every one."""
     bound = int((np.abs(layer.weight).sum(axis=1) * reach + np.abs(layer.bias)).max())
@@ -242,7 +237,8 @@ def _integer_layer(layer: IntegerLayer, q: Tensor, reach: int) -> tuple[Tensor, 
         case Rounding.FLOOR:
             rounded = torch.floor(scaled)
         case Rounding.HALF_UP:
-            rounded = torch.floor(scaled + 0.5)
+            # Without a shift there is nothing to round, and a half would not fit beside an odd sum near 2^53.
+            rounded = torch.floor(scaled + on(0.5 * (layer.shift > 0)))
     out = torch.minimum(torch.maximum(rounded + layer.offset, on(layer.type.low())), on(layer.type.high()))
     return acc, out
 

@@ -100,7 +100,7 @@ class Observer:
         else:
             low, high = float(flat.min()), float(flat.max())
         if self.kind == "mse":
-            shrink = _best_shrink(flat, low, high, self.type)
+            shrink = _best_shrink(flat, min(low, 0.0), max(high, 0.0), self.type, self.config.asymmetric)
             low, high = low * shrink, high * shrink
         low, high = min(low, 0.0), max(high, 0.0)
         if self.batches == 0:
@@ -129,13 +129,13 @@ def _grid(low: float, high: float, type: IntType, asymmetric: bool) -> tuple[flo
     return (reach if reach > 0 else 1.0) / top, 0
 
 
-def _best_shrink(flat: Tensor, low: float, high: float, type: IntType) -> float:
+def _best_shrink(flat: Tensor, low: float, high: float, type: IntType, asymmetric: bool) -> float:
     """The factor (0.1 to 1) by which to shrink the range so that quantizing ``flat`` has the least squared error."""
     sample = flat if flat.numel() <= 65536 else flat[:: flat.numel() // 65536 + 1]
     bottom, top = type.range
     best, best_error = 1.0, math.inf
     for factor in np.linspace(1.0, 0.1, 46):
-        scale, zero = _grid(low * factor, high * factor, type, asymmetric=False)
+        scale, zero = _grid(low * factor, high * factor, type, asymmetric)
         error = float(
             ((sample / scale + zero).round_().clamp_(bottom, top).sub_(zero).mul_(scale) - sample).square().sum()
         )
@@ -153,12 +153,15 @@ def weight_scale(weight: Tensor, top: Tensor, config: QuantConfig) -> Tensor:
     # A channel of zeros takes the layer's typical reach: its integers are all zero under any scale.
     typical = reach[reach > 0].mean() if bool((reach > 0).any()) else torch.ones((), dtype=torch.float64)
     reach = torch.where(reach > 0, reach, typical)
+    # One scale for channels of several widths: the narrowest sets the coarsest step that clips nothing anywhere.
+    coarsest = reach / (top if config.per_channel else top.min())
     if config.weight_scale == "max":
-        return reach / top
-    best = torch.full_like(reach, math.inf)
-    scale = reach / top
-    for factor in np.linspace(1.0, 0.2, 41):
-        candidate = reach * factor / top
+        return coarsest
+    best, scale = torch.full_like(reach, math.inf), coarsest
+    mixed = not config.per_channel and bool((top != top[0]).any())
+    factors = np.geomspace(1.0, 0.2 * float(top.min() / top.max()), 161) if mixed else np.linspace(1.0, 0.2, 41)
+    for factor in factors:
+        candidate = coarsest * factor
         quantized = (w / candidate[:, None]).round_().clamp_(-top[:, None], top[:, None]) * candidate[:, None]
         error = (quantized - w).square().sum(dim=1)
         if not config.per_channel:

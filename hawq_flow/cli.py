@@ -1,0 +1,170 @@
+"""The ``hawq-flow`` command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from hawq_flow import __version__
+from hawq_flow.config import ConfigError, load
+from hawq_flow.reporter import Reporter
+from hawq_flow.store import StoreError, open_artifact
+
+app = typer.Typer(
+    help="A PyTorch network to FPGA firmware, in integers all the way, with proof of equality.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"hawq-flow {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
+@app.command()
+def run(
+    experiment: Annotated[
+        Path, typer.Argument(help="The experiment's TOML, or the folder that holds experiment.toml.")
+    ],
+    until: Annotated[str, typer.Option(help="Stop after this stage.")] = "report",
+    out: Annotated[Path | None, typer.Option(help="The run's folder; default: 'run' beside the TOML.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed, instead of the experiment's.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print results only.")] = False,
+) -> None:
+    """Do the whole job: data, training, bit plans, integers, QONNX, HLS, proof of equality, report.
+
+    Stages: data, float, sensitivity, plans, qat, lower, export, hls, equality, report. A stage whose artifact is
+    already there, made from the same inputs by the same code, is skipped.
+    """
+    import dataclasses
+
+    import torch  # a second that --help should not take
+
+    from hawq_flow.flow import Flow
+
+    torch.set_num_threads(1)  # one thread a worker: small networks gain nothing from more, and lose on a shared machine
+
+    config = load(experiment)
+    if seed is not None:
+        config = dataclasses.replace(config, seed=seed)
+    with RichReporter(quiet=quiet) as reporter:
+        Flow(config, out, reporter).run(until)
+
+
+@app.command()
+def show(path: Annotated[Path, typer.Argument(help="An artifact's folder, or a file in one.")]) -> None:
+    """Say what an artifact is, what it was made from and whether its files are whole."""
+    folder = path if path.is_dir() else path.parent
+    artifact = open_artifact(folder)
+    console = Console()
+    manifest = artifact.manifest
+    console.print(
+        f"[bold]{folder}[/]: artifact of stage [bold]{manifest['stage']}[/], digest {artifact.digest[:16]}, whole"
+    )
+    table = Table(title="made from", show_header=False, title_justify="left")
+    for name, value in manifest["depends"].items():
+        table.add_row(name, _short(value))
+    console.print(table)
+    files = Table("file", "bytes", "sha256", title="files", title_justify="left")
+    for name, digest in manifest["files"].items():
+        files.add_row(name, f"{(folder / name).stat().st_size:,}", digest[:16])
+    console.print(files)
+    for name in ("result.json", "data.json", "plan.json", "equality.json"):
+        if name in manifest["files"]:
+            console.print(f"[bold]{name}[/]")
+            content = artifact.json(name)
+            content.pop("loss", None)
+            console.print_json(json.dumps(content))
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, str):
+        return value[:16] if len(value) == 64 else value
+    return json.dumps(value, indent=1)
+
+
+class RichReporter(Reporter):
+    """A run's progress in the terminal: a line a stage, a bar for what takes long."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.console = Console(highlight=False)
+        self.quiet = quiet
+        self.bars = Progress(
+            TextColumn("  {task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            console=self.console,
+            transient=True,
+            disable=quiet,
+        )
+        self.task: TaskID | None = None
+
+    def __enter__(self) -> RichReporter:
+        self.bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bars.stop()
+
+    def _clear(self) -> None:
+        if self.task is not None:
+            self.bars.remove_task(self.task)
+            self.task = None
+
+    def stage(self, name: str, detail: str) -> None:
+        """A stage begins its work."""
+        self._clear()
+        if not self.quiet:
+            self.console.print(f"[bold]{name:<12}[/] {detail}")
+
+    def reused(self, name: str, detail: str) -> None:
+        """A stage's artifact was already there."""
+
+    def progress(self, done: int, total: int, text: str) -> None:
+        """Part of the present stage is done."""
+        if self.task is None:
+            self.task = self.bars.add_task(text, total=total)
+        self.bars.update(self.task, completed=done, total=total, description=text)
+        if done >= total:
+            self._clear()
+
+    def result(self, text: str) -> None:
+        """A figure worth showing."""
+        self._clear()
+        self.console.print(f"             [green]{text}[/]")
+
+
+def main() -> None:
+    """Run the command; errors of ours become one message and exit status 1 (2 for a wrong command line)."""
+    try:
+        app()
+    except (ConfigError, StoreError) as error:
+        _fail(error)
+    except Exception as error:
+        if type(error).__module__.startswith("hawq_flow."):
+            _fail(error)
+        raise
+
+
+def _fail(error: Exception) -> None:
+    Console(stderr=True, highlight=False).print(f"[red]error:[/] {error}", markup=True)
+    sys.exit(1)

@@ -1,0 +1,663 @@
+"""The stages in order: an experiment's TOML becomes a verified firmware project, one artifact a stage.
+
+::
+
+    data -> float -> sensitivity -> plans -> qat -> lower -> export -> hls -> equality -> report
+
+Every stage is a function of earlier artifacts and its section of the configuration, kept by ``store.make``: it is
+skipped when its manifest matches. The folder of a run::
+
+    run/data, float, sensitivity      one artifact each
+    run/plans/NAME                    plan.json (and allocation.json, front.csv for a mixed plan)
+    run/qat/NAME, network/NAME, qonnx/NAME, equality/NAME
+    run/hls/NAME/BACKEND/project      hls4ml projects (or in the experiment's firmware folder)
+    run/report                        report.md, report.json, figures
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from hawq_flow import allocate, data, equality, sensitivity, store, summary, to_hls, to_qonnx
+from hawq_flow.config import Experiment
+from hawq_flow.interpret import run
+from hawq_flow.lower import lower
+from hawq_flow.network import IntegerNetwork
+from hawq_flow.numeric import IntArray
+from hawq_flow.plan import BitPlan, bops, mean_weight_bits, weight_bits
+from hawq_flow.quant import Observer, QuantConfig, QuantNetwork, activation_type, quantize
+from hawq_flow.reporter import Reporter
+from hawq_flow.store import Artifact
+from hawq_flow.topology import INPUT, Topology, fold_batch_norm, read
+from hawq_flow.train import TrainConfig, evaluate, fit
+
+STAGES = ("data", "float", "sensitivity", "plans", "qat", "lower", "export", "hls", "equality", "report")
+MIXED = "mixed"
+TERM_SAMPLES = 16384
+"""Training samples on which activations' quantization errors are measured."""
+
+
+class FlowError(RuntimeError):
+    """A run that cannot go on; the text says which stage, why, and what to do."""
+
+
+class Flow:
+    """One run of an experiment. Artifacts are made on demand; :meth:`run` makes them all in order.
+
+    Parameters
+    ----------
+    experiment:
+        The configuration.
+    out:
+        The run's folder; None takes ``run`` in the experiment's folder.
+    reporter:
+        Told what happens.
+    """
+
+    def __init__(self, experiment: Experiment, out: Path | None = None, reporter: Reporter | None = None) -> None:
+        self.experiment = experiment
+        self.out = out if out is not None else experiment.folder / "run"
+        self.reporter = reporter or Reporter()
+
+    # ------------------------------------------------------------------------------------------------ running stages
+
+    def run(self, until: str = STAGES[-1]) -> None:
+        """Make every stage's artifacts up to and including ``until``.
+
+        Raises
+        ------
+        FlowError
+            On an unknown stage, or when a representation differs from the interpreter (its certificate is kept).
+        """
+        if until not in STAGES:
+            raise FlowError(f"unknown stage {until!r}; expected one of {', '.join(STAGES)}")
+        for stage in STAGES[: STAGES.index(until) + 1]:
+            getattr(self, f"_run_{stage}")()
+
+    def _run_data(self) -> None:
+        self.data()
+
+    def _run_float(self) -> None:
+        found = self.float_artifact().json("result.json")
+        self.reporter.result(f"float: {found['test_accuracy']:.2%} on {found['test_samples']:,} test samples")
+
+    def _run_sensitivity(self) -> None:
+        self.sensitivity()
+
+    def _run_plans(self) -> None:
+        for name in self.plan_names:
+            self.plan_artifact(name)
+        for name in self.plan_names:
+            plan = self.plan(name)
+            cost = bops(plan, self.topology.shapes)
+            self.reporter.result(f"{name}: {summary.widths(plan)}, {cost:,.0f} BOPs")
+
+    def _run_qat(self) -> None:
+        for name in self.plan_names:
+            found = self.qat(name).json("result.json")
+            self.reporter.result(f"{name}: {found['test_accuracy']:.2%} in integers")
+
+    def _run_lower(self) -> None:
+        for name in self.plan_names:
+            self.network_artifact(name)
+
+    def _run_export(self) -> None:
+        for name in self.plan_names:
+            self.qonnx(name)
+
+    def _run_hls(self) -> None:
+        for name in self.hls_plans:
+            for backend in self.experiment.firmware.backends:
+                self.hls(name, backend)
+
+    def _run_equality(self) -> None:
+        failed = []
+        for name in self.plan_names:
+            certificate = self.equality(name).json("equality.json")
+            try:
+                equality.require(certificate)
+            except equality.EqualityError as error:
+                failed.append(f"plan {name}: {error}")
+                continue
+            names = ", ".join(certificate["backends"])
+            self.reporter.result(f"{name}: 0 mismatches on {certificate['samples']:,} samples ({names})")
+        if failed:
+            raise FlowError("\n".join(failed))
+
+    def _run_report(self) -> None:
+        artifact = self.report()
+        self.reporter.result(f"report: {artifact.path / 'report.md'}")
+
+    def _make(
+        self,
+        stage: str,
+        place: str,
+        depends: Mapping[str, Any],
+        build: Callable[[Path], None],
+        root: Path | None = None,
+    ) -> Artifact:
+        """``store.make`` with the reporter told; ``place`` is the artifact's path below the run's folder."""
+
+        def announced(folder: Path) -> None:
+            self.reporter.stage(stage, place)
+            build(folder)
+
+        return store.make(
+            (root or self.out) / place, stage, depends, announced, on_reuse=lambda: self.reporter.reused(stage, place)
+        )
+
+    # --------------------------------------------------------------------------------------------------- shared inputs
+
+    @cached_property
+    def split(self) -> data.Split:
+        """The data set."""
+        section = self.experiment.data
+        return data.load(
+            section.source,
+            root=self.experiment.folder,
+            features=list(section.features) or None,
+            label=section.label or None,
+            val_fraction=section.val_fraction,
+            test_fraction=section.test_fraction,
+            seed=section.seed,
+        )
+
+    @cached_property
+    def standardization(self) -> data.Standardization:
+        """Fitted on the training part."""
+        return self.split.standardization()
+
+    @cached_property
+    def standardized(self) -> dict[str, NDArray[np.float64]]:
+        """Standardized samples of train, val and test."""
+        parts = {"train": self.split.train, "val": self.split.val, "test": self.split.test}
+        return {name: self.standardization.apply(part.x) for name, part in parts.items()}
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self.split.train.x.shape[1:])
+
+    def _model_file(self) -> Path:
+        path = (self.experiment.folder / self.experiment.model.file).resolve()
+        if not path.is_file():
+            raise FlowError(f"model: {path} does not exist; 'model.file' is relative to the experiment's folder")
+        return path
+
+    def fresh_model(self) -> nn.Module:
+        """The float network, freshly built: the same seed, the same weights; torch's generator is left as it was."""
+        path = self._model_file()
+        spec = importlib.util.spec_from_file_location(f"hawq_flow_model_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        if not callable(getattr(module, "build", None)):
+            raise FlowError(f"model: {path} has no function build(); it must return an nn.Module")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.experiment.seed)
+            try:
+                model = module.build(**self.experiment.model.arguments)
+            except TypeError as error:
+                raise FlowError(f"model: build() of {path} refused 'model.arguments': {error}") from error
+        if not isinstance(model, nn.Module):
+            raise FlowError(f"model: build() of {path} returned {type(model).__name__}; expected an nn.Module")
+        return model
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The model's layers."""
+        topology = read(self.fresh_model(), self.input_shape)
+        outputs = topology.stages[-1].linear.out_features
+        if outputs != len(self.split.classes):
+            raise FlowError(
+                f"model: {outputs} outputs for {len(self.split.classes)} classes ({', '.join(self.split.classes)}); "
+                "set the model's number of outputs in [model] arguments"
+            )
+        return topology
+
+    def _seeded(self, config: TrainConfig) -> TrainConfig:
+        return dataclasses.replace(config, seed=config.seed + self.experiment.seed)
+
+    # ---------------------------------------------------------------------------------------------------------- stages
+
+    def data(self) -> Artifact:
+        """``data.json``: what the data set is, with its content hash and standardization."""
+        split = self.split
+        described = {
+            "source": split.source,
+            "digest": split.digest,
+            "features": split.features,
+            "classes": split.classes,
+            "samples": {"train": len(split.train), "val": len(split.val), "test": len(split.test)},
+            "standardization": self.standardization.to_dict(),
+        }
+        return self._make(
+            "data",
+            "data",
+            {"config": self.experiment.data, "digest": split.digest, "code": store.code_digest("data")},
+            lambda folder: store.write_json(folder / "data.json", described),
+        )
+
+    def float_artifact(self) -> Artifact:
+        """``float.npz`` (the state of the trained float model) and ``result.json``."""
+        config = self._seeded(self.experiment.train)
+        depends = {
+            "data": self.data().digest,
+            "model": {
+                "file": store.file_digest(self._model_file()),
+                "arguments": dict(self.experiment.model.arguments),
+                "seed": self.experiment.seed,
+            },
+            "train": config,
+            "code": store.code_digest("train"),
+            "versions": store.versions("torch", "numpy"),
+        }
+
+        def build(folder: Path) -> None:
+            self.topology  # noqa: B018  refuses an unsupported model before training it
+            model = self.fresh_model()
+            history = self._fit(model, config, "float")
+            _save_state(model, folder / "float.npz")
+            store.write_json(folder / "result.json", self._result(model, history))
+
+        return self._make("float", "float", depends, build)
+
+    def _fit(self, model: nn.Module, config: TrainConfig, text: str) -> list[float]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)  # dropout's masks
+            history = fit(
+                model,
+                self.standardized["train"],
+                self.split.train.y,
+                config,
+                progress=lambda epoch, loss: self.reporter.progress(epoch, config.epochs, f"{text}, loss {loss:.4f}"),
+            )
+        return history.loss
+
+    def _result(self, model: nn.Module, losses: Sequence[float]) -> dict[str, Any]:
+        val = self.split.val
+        return {
+            "loss": list(losses),
+            "val_accuracy": evaluate(model, self.standardized["val"], val.y) if len(val) else None,
+            "test_accuracy": evaluate(model, self.standardized["test"], self.split.test.y),
+            "test_samples": len(self.split.test),
+        }
+
+    def float_model(self) -> nn.Module:
+        """The trained float model, in evaluation mode."""
+        model = self.fresh_model()
+        _load_state(model, self.float_artifact().file("float.npz"))
+        return model.eval()
+
+    def sensitivity(self) -> Artifact:
+        """``sensitivity.json``: Hessian traces of the folded float network."""
+        section = self.experiment.sensitivity
+        depends = {
+            "float": self.float_artifact().digest,
+            "config": section,
+            "code": store.code_digest("sensitivity"),
+            "versions": store.versions("torch", "pyhessian"),
+        }
+
+        def build(folder: Path) -> None:
+            folded = fold_batch_norm(self.float_model(), self.input_shape)
+            rows = slice(0, section.samples or None)
+            x = torch.from_numpy(self.standardized["train"][rows].astype(np.float32))
+            y = torch.from_numpy(self.split.train.y[rows].copy())
+            found = sensitivity.measure(folded, x, y, method=section.method, input_name=INPUT)
+            (folder / "sensitivity.json").write_text(found.to_json())
+
+        return self._make("sensitivity", "sensitivity", depends, build)
+
+    @property
+    def plan_names(self) -> list[str]:
+        """Names of the plans: the homogeneous ones, then the mixed one."""
+        return [f"int{bits}" for bits in self.experiment.plans.homogeneous] + [MIXED]
+
+    @property
+    def hls_plans(self) -> list[str]:
+        """The plans that become firmware."""
+        unknown = [name for name in self.experiment.firmware.plans if name not in self.plan_names]
+        if unknown:
+            raise FlowError(f"firmware.plans names {', '.join(unknown)}; the plans are {', '.join(self.plan_names)}")
+        return list(self.experiment.firmware.plans)
+
+    def _homogeneous(self, bits: int) -> BitPlan:
+        section = self.experiment.plans
+        return BitPlan.homogeneous(
+            self.topology.shapes, bits, bits, input_bits=section.input_bits, output_bits=section.output_bits
+        )
+
+    def plan_artifact(self, name: str) -> Artifact:
+        """``plan.json``; for the mixed plan also ``allocation.json``, ``allocation.txt`` and ``front.csv``."""
+        if name != MIXED:
+            plan = self._homogeneous(int(name.removeprefix("int")))
+            return self._make(
+                "plans", f"plans/{name}", {"plan": plan.to_dict()}, lambda f: _write(f / "plan.json", plan.to_json())
+            )
+        depends = {
+            "float": self.float_artifact().digest,
+            "sensitivity": self.sensitivity().digest,
+            "config": self.experiment.allocate,
+            "plans": self.experiment.plans,
+            "quant": self.experiment.quant,
+            "code": [store.code_digest("allocate"), store.code_digest("quant")],
+            "versions": store.versions("scipy", "numpy"),
+        }
+
+        def build(folder: Path) -> None:
+            found, front = self._allocate()
+            _write(folder / "plan.json", found.plan.to_json())
+            _write(folder / "allocation.json", found.to_json())
+            _write(folder / "allocation.txt", found.text() + "\n")
+            if front is not None:
+                rows = [
+                    f"{cost:.0f},{objective:.9g}" for cost, objective in zip(front.costs, front.objectives, strict=True)
+                ]
+                _write(folder / "front.csv", "\n".join([f"{front.budget},objective", *rows]) + "\n")
+
+        return self._make("plans", f"plans/{name}", depends, build)
+
+    def _allocate(self) -> tuple[allocate.Allocation, allocate.ParetoFront | None]:
+        section, shapes = self.experiment.allocate, self.topology.shapes
+        terms = self.allocation_terms()
+        choices = allocate.Choices.uniform(
+            shapes,
+            section.weight_bits,
+            section.activation_bits,
+            input_bits=self.experiment.plans.input_bits,
+            output_bits=self.experiment.plans.output_bits,
+        ).fix(section.fixed)
+        choices = dataclasses.replace(choices, weight_groups=section.tied)
+        budgets: dict[str, float] = {}
+        if section.bops is not None:
+            reference = bops(self._homogeneous(self.experiment.plans.homogeneous[0]), shapes)
+            budgets["bops"] = section.bops * reference if section.bops <= 1 else section.bops
+        if section.weight_bits_total is not None:
+            budgets["weight_bits"] = float(section.weight_bits_total)
+        if section.mean_bits is not None:
+            budgets["mean_bits"] = section.mean_bits
+        if list(budgets) == ["bops"]:
+            try:
+                front = allocate.pareto_front(shapes, terms, choices)
+            except allocate.NoChainError:
+                return allocate.allocate(shapes, terms, choices, budgets), None
+            return front.best(budgets["bops"]), front
+        return allocate.allocate(shapes, terms, choices, budgets), None
+
+    def allocation_terms(self) -> allocate.Terms:
+        """The allocation's objective: traces, and the errors of this experiment's own quantizers at every width."""
+        measured = sensitivity.Sensitivity.from_json(self.sensitivity().file("sensitivity.json").read_text())
+        section, quant = self.experiment.allocate, self.experiment.quant
+        folded = fold_batch_norm(self.float_model(), self.input_shape)
+        topology = read(folded, self.input_shape)
+        weights = allocate.weight_terms(
+            {stage.name: stage.linear.weight.detach().numpy().astype(np.float64) for stage in topology.stages},
+            {entry.name: max(entry.trace, 0.0) for entry in measured.layers},
+            section.weight_bits,
+            per="channel" if quant.per_channel else "tensor",
+            scaling="mse" if quant.weight_scale == "mse" else "max_abs",
+        )
+        activations = {}
+        values = _activations(topology, self.standardized["train"][:TERM_SAMPLES])
+        for stage in topology.stages:
+            if stage.name == topology.output:
+                continue
+            a = values[stage.name]
+            errors = {bits: _activation_error(a, bits, stage.relu, quant) for bits in section.activation_bits}
+            found = measured.activation(stage.name)
+            activations[stage.name] = allocate.Term(found.size, max(found.trace, 0.0), errors)
+        return allocate.Terms(weights, activations)
+
+    def plan(self, name: str) -> BitPlan:
+        """One of the plans, by name."""
+        return BitPlan.from_json(self.plan_artifact(name).file("plan.json").read_text())
+
+    def qat(self, name: str) -> Artifact:
+        """``qat.npz`` (the state of the trained quantized network) and ``result.json``."""
+        config = self._seeded(self.experiment.qat)
+        depends = {
+            "float": self.float_artifact().digest,
+            "plan": self.plan_artifact(name).json("plan.json"),
+            "quant": self.experiment.quant,
+            "train": config,
+            "code": store.code_digest("train"),
+            "versions": store.versions("torch", "numpy"),
+        }
+
+        def build(folder: Path) -> None:
+            model = quantize(self.float_model(), self.plan(name), self.experiment.quant, input_shape=self.input_shape)
+            losses = self._fit(model, config, name)
+            _save_state(model, folder / "qat.npz")
+            result = self._result(model, losses)
+            result["zero_fraction"] = model.zero_fraction()
+            store.write_json(folder / "result.json", result)
+
+        return self._make("qat", f"qat/{name}", depends, build)
+
+    def quantized(self, name: str) -> QuantNetwork:
+        """The trained quantized network of a plan, frozen, in evaluation mode."""
+        model = quantize(self.fresh_model(), self.plan(name), self.experiment.quant, input_shape=self.input_shape)
+        _load_state(model, self.qat(name).file("qat.npz"))
+        model.eval()
+        return model
+
+    def network_artifact(self, name: str) -> Artifact:
+        """The saved integer network of a plan."""
+        depends = {
+            "qat": self.qat(name).digest,
+            "data": self.data().digest,
+            "name": self.experiment.name,
+            "code": store.code_digest("lower"),
+        }
+
+        def build(folder: Path) -> None:
+            lower(
+                self.quantized(name),
+                mean=self.standardization.mean,
+                std=self.standardization.std,
+                metadata={
+                    "experiment": self.experiment.name,
+                    "plan": name,
+                    "classes": json.dumps(self.split.classes),
+                    "features": json.dumps(self.split.features),
+                    "data": self.split.digest,
+                },
+            ).save(folder)
+
+        return self._make("lower", f"network/{name}", depends, build)
+
+    def network(self, name: str) -> IntegerNetwork:
+        """The integer network of a plan."""
+        return IntegerNetwork.load(self.network_artifact(name).path)
+
+    def qonnx(self, name: str) -> Artifact:
+        """``model.onnx``: the plan's network in QONNX."""
+        depends = {
+            "network": self.network_artifact(name).digest,
+            "code": store.code_digest("to_qonnx"),
+            "versions": store.versions("torch", "onnx", "onnxscript", "qonnx"),
+        }
+
+        def build(folder: Path) -> None:
+            to_qonnx.save(to_qonnx.export(self.network(name)), folder / "model.onnx")
+
+        return self._make("export", f"qonnx/{name}", depends, build)
+
+    def hls(self, name: str, backend: str) -> Artifact:
+        """``project``: the plan's hls4ml project for one back end."""
+        config = dataclasses.replace(self.experiment.hls, backend=backend)
+        depends = {
+            "network": self.network_artifact(name).digest,
+            "qonnx": self.qonnx(name).digest,
+            "hls": config,
+            "vectors": self.data().digest,
+            "code": store.code_digest("to_hls"),
+            "versions": store.versions("hls4ml", "qonnx", "onnx", "numpy"),
+        }
+        section = self.experiment.firmware
+        root = (self.experiment.folder / section.folder).resolve() if section.folder else self.out / "hls"
+
+        def build(folder: Path) -> None:
+            vectors = self.network(name).inputs[0].integers(self.split.test.x[: section.vectors])
+            to_hls.write_project(self.network(name), folder / "project", config, vectors=vectors)
+
+        return self._make("hls", f"{name}/{backend.lower()}", depends, build, root)
+
+    def equality(self, name: str) -> Artifact:
+        """``equality.json`` and ``equality.md``: every representation against the interpreter on the whole test set."""
+        backends = list(self.experiment.firmware.backends) if name in self.hls_plans else []
+        projects: dict[str, Artifact] = {backend: self.hls(name, backend) for backend in backends}
+        depends = {
+            "network": self.network_artifact(name).digest,
+            "qat": self.qat(name).digest,
+            "qonnx": self.qonnx(name).digest,
+            "hls": {backend: project.digest for backend, project in projects.items()},
+            "data": self.data().digest,
+            "code": store.code_digest("equality"),
+            "versions": store.versions("qonnx", "hls4ml", "torch", "numpy"),
+        }
+
+        def build(folder: Path) -> None:
+            certificate = self._certificate(name, projects)
+            store.write_json(folder / "equality.json", certificate)
+            _write(folder / "equality.md", equality.markdown(certificate, f"Equality of plan {name}"))
+
+        return self._make("equality", f"equality/{name}", depends, build)
+
+    def _certificate(self, name: str, projects: Mapping[str, Artifact]) -> dict[str, Any]:
+        network = self.network(name)
+        integers = network.inputs[0].integers(self.split.test.x)
+        trained = self.quantized(name).integers(torch.from_numpy(self.standardized["test"]))
+        backends = {
+            "qat": equality.trace_backend(
+                {key: _whole(tensor, key) for key, tensor in trained.items()}, "QAT module in evaluation, float64"
+            ),
+            "interpreter": equality.reference_backend(network),
+            "qonnx": equality.qonnx_backend(network, onnx.load(self.qonnx(name).file("model.onnx"))),
+        }
+        with tempfile.TemporaryDirectory(prefix="hawq_flow-csim-") as build:
+            for backend, project in projects.items():
+                backends[f"csim-{backend.lower()}"] = equality.csim_backend(
+                    project.path / "project", Path(build) / backend
+                )
+            return equality.certify(network, integers, backends)
+
+    def report(self) -> Artifact:
+        """``report.md``, ``report.json`` and the figures."""
+        names = self.plan_names
+        depends = {
+            "name": self.experiment.name,
+            "data": self.data().digest,
+            "float": self.float_artifact().digest,
+            "sensitivity": self.sensitivity().digest,
+            "plans": {name: self.plan_artifact(name).digest for name in names},
+            "qat": {name: self.qat(name).digest for name in names},
+            "network": {name: self.network_artifact(name).digest for name in names},
+            "equality": {name: self.equality(name).digest for name in names},
+            "code": store.code_digest("summary"),
+            "versions": store.versions("matplotlib", "numpy"),
+        }
+        return self._make("report", "report", depends, self._write_report)
+
+    def _write_report(self, folder: Path) -> None:
+        plans = {name: self._plan_figures(name) for name in self.plan_names}
+        network = self.network(MIXED)
+        predicted = run(network, network.inputs[0].integers(self.split.test.x)).argmax(axis=1)
+        classes = self.split.classes
+        matrix = summary.confusion(predicted, self.split.test.y, len(classes))
+        found = self.float_artifact().json("result.json")
+        report = {
+            "version": 1,
+            "experiment": self.experiment.name,
+            "seed": self.experiment.seed,
+            "data": self.data().json("data.json"),
+            "samples": found["test_samples"],
+            "float": {"accuracy": found["test_accuracy"]},
+            "reference": self.plan_names[0],
+            "plans": plans,
+            "sensitivity": self.sensitivity().json("sensitivity.json"),
+            "allocation": self.plan_artifact(MIXED).file("allocation.txt").read_text(),
+            "confusion": {"plan": MIXED, "classes": classes, "counts": matrix.tolist()},
+            "figures": {"accuracy": "accuracy.png", "sensitivity": "sensitivity.png", "confusion": "confusion.png"},
+        }
+        store.write_json(folder / "report.json", report)
+        _write(folder / "report.md", summary.markdown(report))
+        summary.save(summary.accuracy_figure(report), folder / "accuracy.png")
+        summary.save(summary.sensitivity_figure(report), folder / "sensitivity.png")
+        title = f"{MIXED} plan: {plans[MIXED]['accuracy']:.1%} of {found['test_samples']:,}"
+        summary.save(summary.confusion_figure(matrix, classes, title), folder / "confusion.png")
+
+    def _plan_figures(self, name: str) -> dict[str, Any]:
+        plan, shapes = self.plan(name), self.topology.shapes
+        result = self.qat(name).json("result.json")
+        certificate = self.equality(name).json("equality.json")
+        return {
+            "accuracy": result["test_accuracy"],
+            "val_accuracy": result["val_accuracy"],
+            "bops": bops(plan, shapes),
+            "sparse_bops": bops(plan, shapes, result["zero_fraction"]),
+            "weight_bits": weight_bits(plan, shapes),
+            "mean_weight_bits": mean_weight_bits(plan, shapes),
+            "zero_fraction": result["zero_fraction"],
+            "equal": equality.equal(certificate),
+            "backends": list(certificate["backends"]),
+            "digest": self.network(name).digest,
+            "plan": plan.to_dict(),
+        }
+
+
+def _whole(tensor: torch.Tensor, name: str) -> IntArray:
+    """A float64 tensor of whole numbers as int64; anything else is an error, not a cast."""
+    array = tensor.cpu().numpy()
+    if not (array == np.rint(array)).all():
+        raise FlowError(f"QAT evaluation: {name} holds values that are not whole; evaluation must compute integers")
+    return np.asarray(array, dtype=np.int64)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def _save_state(model: nn.Module, path: Path) -> None:
+    store.save_arrays(path, {key: tensor.detach().cpu().numpy() for key, tensor in model.state_dict().items()})
+
+
+def _load_state(model: nn.Module, path: Path) -> None:
+    model.load_state_dict({key: torch.from_numpy(array) for key, array in store.load_arrays(path).items()})
+
+
+def _activations(topology: Topology, x: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """Real activations of every layer of a folded topology, (n, outputs), in float64."""
+    values = {INPUT: x}
+    for stage in topology.stages:
+        value = values[stage.source].reshape(len(x), -1)
+        weight = stage.linear.weight.detach().numpy().astype(np.float64)
+        real = value @ weight.T
+        if stage.linear.bias is not None:
+            real = real + stage.linear.bias.detach().numpy().astype(np.float64)
+        values[stage.name] = np.maximum(real, 0.0) if stage.relu else real
+    return values
+
+
+def _activation_error(a: NDArray[np.float64], bits: int, relu: bool, config: QuantConfig) -> float:
+    """Squared error of quantizing ``a`` to ``bits`` with the range the experiment's observer finds."""
+    kind = activation_type(bits, relu=relu, asymmetric=False)
+    observer = Observer(config.activation_observer, config, kind)
+    observer.observe(torch.from_numpy(a))
+    scale, _ = observer.grid(asymmetric=False)
+    return allocate.activation_error(a, bits, not relu, maximum=scale * kind.range[1])

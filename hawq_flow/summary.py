@@ -1,0 +1,225 @@
+"""A run as a page to read: Markdown, figures and ``report.json``, from figures that earlier stages computed.
+
+Nothing is measured here. ``report.json`` (version 1) holds every number of the page by name::
+
+    {"version": 1, "experiment": str, "samples": int, "float": {"accuracy": float},
+     "plans": {name: {"accuracy", "bops", "sparse_bops", "weight_bits", "mean_weight_bits", "zero_fraction": {layer:
+                      ...}, "equal": bool, "backends": [...], "digest": str, "plan": {...}}},
+     "sensitivity": {...}, "figures": {name: file}}
+
+Accuracies are fractions of the test set; ``bops`` counts every weight (p = 0), ``sparse_bops`` the non-zero ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from hawq_flow.plan import BitPlan, mean_bits
+
+STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "figure.dpi": 120,
+    "savefig.dpi": 150,
+    "svg.hashsalt": "hawq_flow",
+}
+BLUE, ORANGE, GREY, RED = "#33658a", "#f26419", "#8d99ae", "#b23a48"
+
+
+def widths(plan: BitPlan) -> str:
+    """A plan in a line: ``W 4-4-5-4, A 6-6-6, in 16``; per-channel widths by their mean."""
+
+    def show(bits: Any) -> str:
+        return f"{mean_bits(bits):.3g}"
+
+    layers = [bits for _, bits in plan.layers]
+    inner = [show(bits.activation) for bits in layers[:-1]]
+    inputs = ", ".join(show(bits) for _, bits in plan.inputs)
+    return (
+        f"W {'-'.join(show(bits.weight) for bits in layers)}"
+        + (f", A {'-'.join(inner)}" if inner else "")
+        + f", in {inputs}, out {show(layers[-1].activation)}"
+    )
+
+
+def standard_error(accuracy: float, samples: int) -> float:
+    """Binomial standard error of an accuracy measured on ``samples`` samples."""
+    return math.sqrt(accuracy * (1.0 - accuracy) / samples)
+
+
+def accuracy_figure(report: Mapping[str, Any]) -> Figure:
+    """Accuracy against BOPs: homogeneous plans joined, the mixed plan marked, float as a line with its error."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        axes = figure.subplots()
+        plans = report["plans"]
+        samples = report["samples"]
+        even = sorted((p["bops"], p["accuracy"], name) for name, p in plans.items() if name != "mixed")
+        axes.axhline(100 * report["float"]["accuracy"], color=GREY, lw=1.2, ls="--", label="float", zorder=1)
+        error = 100 * standard_error(report["float"]["accuracy"], samples)
+        centre = 100 * report["float"]["accuracy"]
+        axes.axhspan(centre - error, centre + error, color=GREY, alpha=0.15, lw=0)
+        if even:
+            x, y, names = zip(*even, strict=True)
+            axes.plot(x, 100 * np.array(y), "o-", color=BLUE, label="homogeneous")
+            for cost, accuracy, name in zip(x, y, names, strict=True):
+                axes.annotate(
+                    name.upper(), (cost, 100 * accuracy), xytext=(6, -13), textcoords="offset points", color=BLUE
+                )
+        if "mixed" in plans:
+            mixed = plans["mixed"]
+            axes.plot(
+                mixed["bops"], 100 * mixed["accuracy"], "D", color=ORANGE, ms=8, label="mixed (Hessian)", zorder=3
+            )
+            axes.annotate(
+                "mixed",
+                (mixed["bops"], 100 * mixed["accuracy"]),
+                xytext=(7, 6),
+                textcoords="offset points",
+                color=ORANGE,
+            )
+        axes.set_xlabel("bit operations an inference (BOPs, no sparsity)")
+        axes.set_ylabel(f"test accuracy (%), {samples:,} samples")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
+        axes.set_title("What the bits buy")
+        axes.legend(frameon=False, loc="lower right")
+        axes.margins(x=0.12, y=0.2)
+    return figure
+
+
+def sensitivity_figure(report: Mapping[str, Any]) -> Figure:
+    """Mean Hessian eigenvalue of each layer's weights and output, with both standard errors, and the chosen widths."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        axes = figure.subplots()
+        layers = report["sensitivity"]["layers"]
+        activations = {entry["name"]: entry for entry in report["sensitivity"]["activations"]}
+        position = np.arange(len(layers))
+        for shift, colour, label, entries, size in (
+            (-0.2, BLUE, "weights", layers, "parameters"),
+            (0.2, ORANGE, "output activation", [activations.get(entry["name"]) for entry in layers], "size"),
+        ):
+            kept = [(i, e) for i, e in enumerate(entries) if e is not None]
+            height = [max(e["trace"], 0.0) / e[size] for _, e in kept]
+            error = [math.hypot(e["estimator_error"], e["sampling_error"]) / e[size] for _, e in kept]
+            axes.bar([i + shift for i, _ in kept], height, 0.36, yerr=error, color=colour, label=label, capsize=3)
+        plan = BitPlan.from_dict(report["plans"]["mixed"]["plan"]) if "mixed" in report["plans"] else None
+        labels = []
+        for entry in layers:
+            text = entry["name"]
+            if plan is not None:
+                bits = plan[entry["name"]]
+                text += f"\nW{mean_bits(bits.weight):g} A{mean_bits(bits.activation):g}"
+            labels.append(text)
+        axes.set_xticks(position, labels)
+        axes.set_yscale("log")
+        axes.set_ylabel("Hessian trace / number of elements")
+        axes.set_title(f"Where the loss bends ({report['sensitivity']['method']}), and the bits the mixed plan chose")
+        axes.grid(axis="x", visible=False)
+        axes.legend(frameon=False)
+    return figure
+
+
+def confusion(predicted: NDArray[np.int64], labels: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """Counts (true class, predicted class)."""
+    matrix = np.zeros((classes, classes), dtype=np.int64)
+    np.add.at(matrix, (labels, predicted), 1)
+    return matrix
+
+
+def confusion_figure(matrix: NDArray[np.int64], classes: Sequence[str], title: str) -> Figure:
+    """Confusion matrix, each true class normalized to 100 %."""
+    with mpl.rc_context({**STYLE, "axes.grid": False}):
+        size = max(4.4, 0.55 * len(classes) + 2)
+        figure = Figure(figsize=(size + 0.6, size), layout="constrained")
+        axes = figure.subplots()
+        share = 100 * matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+        image = axes.imshow(share, cmap="Blues", vmin=0, vmax=100)
+        for i in range(len(classes)):
+            for j in range(len(classes)):
+                colour = "white" if share[i, j] > 55 else "black"
+                axes.text(j, i, f"{share[i, j]:.0f}", ha="center", va="center", color=colour)
+        axes.set_xticks(range(len(classes)), classes)
+        axes.set_yticks(range(len(classes)), classes)
+        axes.set_xlabel("predicted")
+        axes.set_ylabel("true")
+        axes.set_title(title)
+        figure.colorbar(image, ax=axes, label="% of the true class", shrink=0.8)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG without dates or versions: the same figure, the same bytes."""
+    figure.savefig(path, metadata={"Software": None})
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """The page."""
+    samples = report["samples"]
+    error = 100 * standard_error(report["float"]["accuracy"], samples)
+    lines = [
+        f"# {report['experiment']}",
+        "",
+        f"{report['data']['source']}: {report['data']['samples']['train']:,} training, {samples:,} test samples, "
+        f"{len(report['data']['features'])} features, classes {', '.join(report['data']['classes'])}.",
+        f"One standard error of an accuracy here is {error:.2f} points.",
+        "",
+        "![Accuracy against BOPs](accuracy.png)",
+        "",
+        "| plan | widths | accuracy | to float | BOPs | of "
+        + report["reference"].upper()
+        + " | sparse BOPs | weight bits |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+        f"| float | float32 | {report['float']['accuracy']:.2%} | | | | | |",
+    ]
+    reference = report["plans"][report["reference"]]["bops"]
+    for name, plan in report["plans"].items():
+        difference = 100 * (plan["accuracy"] - report["float"]["accuracy"])
+        lines.append(
+            f"| {name} | {widths(BitPlan.from_dict(plan['plan']))} | {plan['accuracy']:.2%} | {difference:+.2f} | "
+            f"{plan['bops']:,.0f} | {plan['bops'] / reference:.1%} | {plan['sparse_bops']:,.0f} | "
+            f"{plan['weight_bits']:,} |"
+        )
+    lines += [
+        "",
+        "BOPs count every weight; sparse BOPs leave out the weights that are zero. All plans share the input's width.",
+        "",
+        "## Sensitivity",
+        "",
+        "![Sensitivity per layer](sensitivity.png)",
+        "",
+        "| layer | weights | trace | estimator's error | sampling error | top eigenvalue | method |",
+        "|---|---:|---:|---:|---:|---:|---|",
+    ]
+    for entry in report["sensitivity"]["layers"]:
+        top = entry["top_eigenvalue"]
+        lines.append(
+            f"| {entry['name']} | {entry['parameters']:,} | {entry['trace']:.4g} | {entry['estimator_error']:.2g} | "
+            f"{entry['sampling_error']:.2g} | {'' if top is None else f'{top:.4g}'} | {entry['method']} |"
+        )
+    lines += ["", "The mixed plan and why:", "", "```", report["allocation"].rstrip(), "```", "", "## Equality", ""]
+    for name, plan in report["plans"].items():
+        verdict = "0 mismatches" if plan["equal"] else "**MISMATCH**"
+        lines.append(f"- **{name}**: {verdict} on {samples:,} test samples: {', '.join(plan['backends'])}.")
+    lines += [
+        "",
+        "Every representation was compared with the integer interpreter by `==` on every element; the certificates "
+        "(`equality/NAME/equality.json`) name the method of each.",
+        "",
+        "## Confusion",
+        "",
+        f"![Confusion matrix of {report['confusion']['plan']}](confusion.png)",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,20 @@
+"""QONNX + every precision read from the IR -> an hls4ml project; its C simulation on integers. See ``design``."""
+
+from hawq_flow.to_hls.csim import Csim, compile_csim, read_manifest
+from hawq_flow.to_hls.design import Design, FixedType, HlsConfig, Layer, design
+from hawq_flow.to_hls.project import ProjectError, write_project
+from hawq_flow.to_hls.texts import MANIFEST
+
+__all__ = [
+    "MANIFEST",
+    "Csim",
+    "Design",
+    "FixedType",
+    "HlsConfig",
+    "Layer",
+    "ProjectError",
+    "compile_csim",
+    "design",
+    "read_manifest",
+    "write_project",
+]

@@ -1,0 +1,140 @@
+"""The text files that stand beside hls4ml's: the C simulation's driver, its Makefile, the README."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+MANIFEST = "hawq_flow.json"
+CFLAGS = ("-std=c++17", "-O1", "-fno-gnu-unique", "-w", "-Ifirmware/ap_types")
+"""For the C simulation. -O1 compiles fastest and runs as fast as -O3; -w: the warnings of generated code and of
+ap_types are not ours to fix."""
+
+
+def driver(manifest: Mapping[str, Any]) -> str:
+    """C++ of ``csim``: integers in, integers out, and an exit code that means what it says."""
+    top = manifest["top"]
+    columns = manifest["inputs"][0]["elements"]
+    sizes = [entry["elements"] for entry in manifest["outputs"]]
+    declared = ", ".join(["double *x"] + [f"double *y{i}" for i in range(len(sizes))])
+    passed = ", ".join(["x.data()"] + [f"y.data() + {sum(sizes[:i])}" for i in range(len(sizes))])
+    return f"""// C simulation on integers. Written by hawq_flow for network {manifest["digest"][:16]}.
+//
+//   csim INPUT            reads rows of {columns} integers, prints rows of {sum(sizes)}
+//   csim INPUT GOLDEN     compares with GOLDEN instead; exit code 1 and the first difference if there is one
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+extern "C" void {top}_double({declared});
+
+static bool read_row(std::FILE *file, std::vector<double> &row, const char *name) {{
+    for (std::size_t i = 0; i < row.size(); i++) {{
+        long long value;
+        if (std::fscanf(file, "%lld", &value) != 1) {{
+            if (i == 0 && std::feof(file))
+                return false;
+            std::fprintf(stderr, "%s: expected an integer, element %zu of a row of %zu\\n", name, i, row.size());
+            std::exit(2);
+        }}
+        row[i] = (double)value;
+    }}
+    return true;
+}}
+
+int main(int argc, char **argv) {{
+    if (argc < 2 || argc > 3) {{
+        std::fprintf(stderr, "usage: %s INPUT [GOLDEN]\\n", argv[0]);
+        return 2;
+    }}
+    std::FILE *input = std::fopen(argv[1], "r");
+    std::FILE *golden = argc == 3 ? std::fopen(argv[2], "r") : nullptr;
+    if (!input || (argc == 3 && !golden)) {{
+        std::fprintf(stderr, "cannot open %s\\n", input ? argv[2] : argv[1]);
+        return 2;
+    }}
+    std::vector<double> x({columns}), y({sum(sizes)}), expected(y.size());
+    long row = 0;
+    for (; read_row(input, x, argv[1]); row++) {{
+        {top}_double({passed});
+        if (golden && !read_row(golden, expected, argv[2])) {{
+            std::fprintf(stderr, "%s ends after %ld rows\\n", argv[2], row);
+            return 1;
+        }}
+        for (std::size_t i = 0; i < y.size(); i++) {{
+            if (y[i] != std::floor(y[i])) {{
+                std::fprintf(stderr, "row %ld, element %zu: %.17g is not an integer\\n", row, i, y[i]);
+                return 1;
+            }}
+            if (golden && y[i] != expected[i]) {{
+                std::fprintf(stderr, "row %ld, element %zu: got %.0f, expected %.0f\\n", row, i, y[i], expected[i]);
+                return 1;
+            }}
+            if (!golden)
+                std::printf("%.0f%c", y[i] + 0.0, i + 1 < y.size() ? ' ' : '\\n');
+        }}
+    }}
+    if (golden && read_row(golden, expected, argv[2])) {{
+        std::fprintf(stderr, "%s has more than the %ld rows of %s\\n", argv[2], row, argv[1]);
+        return 1;
+    }}
+    if (golden)
+        std::printf("%ld rows equal\\n", row);
+    return 0;
+}}
+"""
+
+
+def makefile(project: str) -> str:
+    """Compiling and checking the C simulation without us."""
+    return f"""# C simulation without a vendor tool: needs g++ and make only.
+CXX ?= g++
+SOURCES = firmware/{project}.cpp {project}_bridge.cpp csim.cpp
+
+csim: $(SOURCES) $(wildcard firmware/*.h firmware/weights/*.h)
+\t$(CXX) {" ".join(CFLAGS)} $(SOURCES) -o $@
+
+.PHONY: check
+check: csim
+\t./csim tb_data/tb_input_features.dat tb_data/tb_output_predictions.dat
+"""
+
+
+def readme(manifest: Mapping[str, Any]) -> str:
+    """What an FPGA team needs to know."""
+    config = manifest["config"]
+    tool = "vitis-run --tcl build_prj.tcl --mode hls" if config["backend"] == "Vitis" else "vivado_hls -f build_prj.tcl"
+    rows = "\n".join(
+        f"| {kind} `{e['port']}` | {e['value']} | {e['elements']} | {e['integers']}, `{e['type']}` | "
+        f"{e['range'][0]} to {e['range'][1]} |"
+        for kind in ("input", "output")
+        for e in manifest[f"{kind}s"]
+    )
+    return f"""# {manifest["top"]}: an integer network as an hls4ml project
+
+Written by hawq_flow {manifest["hawq_flow"]} with hls4ml {manifest["hls4ml"]} from the network with digest
+`{manifest["digest"]}`.
+Target: {config["backend"]}, part {config["part"]}, clock {config["clock_period_ns"]} ns, {config["io_type"]},
+{config["strategy"]} strategy, reuse factor {config["reuse_factor"]}.
+
+## Ports: integers
+
+| port | value | elements | integers | range |
+|---|---|---|---|---|
+{rows}
+
+Elements are in C order of the shapes in `{MANIFEST}`. An input integer is `rint((raw - mean) / std / scale) +
+zero_point`, clipped to its range; an output means `scale * (integer - zero_point)`. Scales, zero points, mean and
+standard deviation are in `{MANIFEST}`; they are annotations, the firmware computes on integers only.
+
+## Rebuild and check
+
+* `make check` compiles the C simulation with g++ and compares it with `tb_data`: exit code 1 on the first difference.
+  (hls4ml's own testbench, `{manifest["top"]}_test.cpp`, prints results but accepts any.)
+* `{tool}` synthesizes with the vendor tool; `project.tcl` holds part and clock.
+* `model.onnx` is the QONNX model this came from, `hls4ml_model.onnx` the same graph as hls4ml was given it (one row,
+  plain names). The type of every layer is in `{MANIFEST}`; `hls4ml_config.yml` alone, with its 'auto', does not
+  reproduce them.
+* Constants are compiled in (`firmware/weights/*.h`): the C simulation runs the arrays that are synthesized.
+"""

@@ -1,0 +1,258 @@
+"""The torch module made of the custom ops, its export, and the canonical form of the exported graph."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from hawq_flow import __version__
+from hawq_flow.network import Dense, IntegerNetwork, Requantize, Reshape, Value
+from hawq_flow.to_qonnx.ops import DOMAIN, OPSET, TRANSLATION
+from hawq_flow.to_qonnx.plan import check, declared_accumulator, plan_requantize, triple, weight_type
+
+BATCH = "batch"
+"""Name of the symbolic batch dimension."""
+
+
+class QonnxModule(torch.nn.Module):
+    """The network as a torch module made of the custom ops: inputs (n, *shape) in, every op's value out, in order.
+
+    Runs in eager torch too: in float64 it gives the network's integers exactly under the bound of the module docstring.
+    """
+
+    def __init__(self, network: IntegerNetwork) -> None:
+        super().__init__()
+        self.network = network
+        values = check(network)
+        self._arguments: dict[str, tuple[Any, ...]] = {}
+        for op in network.ops:
+            match op:
+                case Dense():
+                    self._constant(f"{op.name}/weight", op.weight.T)
+                    self._constant(f"{op.name}/bias", op.bias)
+                    self._arguments[op.name] = (triple(weight_type(op)), declared_accumulator(op, values))
+                case Requantize():
+                    plan = plan_requantize(op, values)
+                    rank = len(values[op.name].shape)
+                    none = np.zeros(0)
+                    self._constant(f"{op.name}/factor", none if plan.identity else plan.factor)
+                    self._constant(f"{op.name}/offset", op.offset if plan.offset else none)
+                    self._constant(f"{op.name}/low", op.type.low(rank) if plan.bounds else none)
+                    self._constant(f"{op.name}/high", op.type.high(rank) if plan.bounds else none)
+                    wide = triple(plan.rounded) if plan.two_steps else []
+                    self._arguments[op.name] = (op.rounding.value, wide, triple(op.type))
+                case Reshape():
+                    self._arguments[op.name] = (list(op.to),)
+
+    def _constant(self, name: str, array: NDArray[Any]) -> None:
+        self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32).reshape(array.shape)))
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Every op's value, in the network's order; inputs in the network's order, whole numbers in a float dtype."""
+        ops = torch.ops.hawq_flow
+        env: dict[str, torch.Tensor] = {}
+        for spec, x in zip(self.network.inputs, inputs, strict=True):
+            env[spec.name] = ops.input(x, spec.name, triple(spec.type))
+        for op in self.network.ops:
+            x, arguments = env[op.inputs[0]], self._arguments[op.name]
+            match op:
+                case Dense():
+                    constants = [self.get_buffer(f"{op.name}/{what}") for what in ("weight", "bias")]
+                    env[op.name] = ops.dense(x, *constants, op.name, *arguments)
+                case Requantize():
+                    constants = [self.get_buffer(f"{op.name}/{what}") for what in ("factor", "offset", "low", "high")]
+                    env[op.name] = ops.requantize(x, *constants, op.name, *arguments)
+                case Reshape():
+                    env[op.name] = ops.reshape(x, op.name, *arguments)
+        return tuple(env[op.name] for op in self.network.ops)
+
+
+@contextlib.contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Silence two known messages of the exporter, and no others.
+
+    It logs that torchvision is not installed (not needed here), and torch.export pickles a pytree class whose
+    isinstance check is deprecated by torch itself.
+    """
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+
+    def relevant(record: logging.LogRecord) -> bool:
+        return "torchvision" not in record.getMessage()
+
+    logger.addFilter(relevant)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*", category=FutureWarning)
+            yield
+    finally:
+        logger.removeFilter(relevant)
+
+
+def _exported(network: IntegerNetwork) -> onnx.ModelProto:
+    """What torch.onnx.export makes of the module: right in meaning, raw in form."""
+    module = QonnxModule(network).eval()
+    # Two rows: torch.export specializes a dimension of size one.
+    examples = tuple(torch.zeros((2, *spec.shape), dtype=torch.float32) for spec in network.inputs)
+    with _quiet_exporter(), torch.no_grad():
+        program = torch.onnx.export(
+            module,
+            examples,
+            dynamo=True,
+            optimize=False,
+            verbose=False,
+            opset_version=OPSET,
+            custom_translation_table=TRANSLATION,
+            input_names=[f"{spec.name}/input" for spec in network.inputs],
+            output_names=[f"{op.name}/value" for op in network.ops],
+            dynamic_shapes=(tuple({0: torch.export.Dim.DYNAMIC} for _ in examples),),
+        )
+    if program is None:
+        raise RuntimeError("torch.onnx.export returned no program; it does so only when it writes a file itself")
+    return program.model_proto
+
+
+# --- the canonical form ----------------------------------------------------------------------------------------------
+
+
+def export(network: IntegerNetwork) -> onnx.ModelProto:
+    """The QONNX model of a network: IR names, one node group a layer, metadata; the same network, the same bytes.
+
+    Every IR value is a tensor of its own name (inputs and outputs of the graph among them), float32, with shape
+    (batch, *shape) and a symbolic batch. Nodes are called ``layer/op/what``. ``metadata_props`` hold the digest, and as
+    JSON the scales, zero points, standardization, types and shapes of inputs and outputs, and the network's metadata.
+
+    Raises
+    ------
+    NotExact, NetworkError
+        See :func:`check`.
+    """
+    values = check(network)
+    raw = _exported(network).graph
+    names = {entry.name: spec.name for entry, spec in zip(raw.input, network.inputs, strict=True)}
+    names |= {entry.name: op.name for entry, op in zip(raw.output, network.ops, strict=True)}
+    arguments = {entry.name for entry in raw.input}
+    layers = {op.name: op.layer or op.name for op in network.ops}
+    nodes, initializers = [], [numpy_helper.from_array(_array(tensor), tensor.name) for tensor in raw.initializer]
+    for node in raw.node:
+        if node.op_type == "Constant":
+            initializers.append(_initializer(node))
+            continue
+        if node.input[0] in arguments:  # an input's declaration
+            names[node.output[0]] = f"{names[node.input[0]]}/quant"
+        output = names.get(node.output[0], node.output[0])
+        owner, _, what = output.partition("/")
+        layer = layers.get(owner, owner)
+        prefix = owner if layer == owner else f"{layer}/{owner}"
+        nodes.append(
+            helper.make_node(
+                node.op_type,
+                [names.get(name, name) for name in node.input],
+                [output],
+                name=f"{prefix}/{what or node.op_type.lower()}",
+                domain=node.domain,
+                **{a.name: helper.get_attribute_value(a) for a in sorted(node.attribute, key=lambda a: a.name)},
+            )
+        )
+    used = {name for node in nodes for name in node.input}
+    graph = helper.make_graph(
+        nodes,
+        "hawq_flow",
+        [_info(spec.name, spec.shape) for spec in network.inputs],
+        [_info(output.name, values[output.name].shape) for output in network.outputs],
+        sorted((tensor for tensor in initializers if tensor.name in used), key=lambda tensor: tensor.name),
+        value_info=_value_infos(network, values, nodes),
+    )
+    model = helper.make_model(
+        graph,
+        ir_version=10,
+        producer_name="hawq_flow",
+        producer_version=__version__,
+        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)],
+    )
+    helper.set_model_props(model, _metadata(network, values))
+    onnx.checker.check_model(model)
+    return model
+
+
+def _array(tensor: TensorProto) -> NDArray[Any]:
+    return np.ascontiguousarray(numpy_helper.to_array(tensor)).reshape(tuple(tensor.dims))
+
+
+def _initializer(node: onnx.NodeProto) -> TensorProto:
+    """A Constant node as an initializer: hls4ml reads only those."""
+    value = helper.get_attribute_value(node.attribute[0])
+    kind = node.attribute[0].name
+    if kind not in ("value_float", "value_ints"):
+        raise RuntimeError(f"{node.name}: Constant with {kind}; the symbolic functions write value_float or value_ints")
+    return numpy_helper.from_array(
+        np.array(value, dtype=np.float32 if kind == "value_float" else np.int64), node.output[0]
+    )
+
+
+def _info(name: str, shape: Sequence[int]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [BATCH, *shape])
+
+
+def _value_infos(
+    network: IntegerNetwork, values: Mapping[str, Value], nodes: Sequence[onnx.NodeProto]
+) -> list[onnx.ValueInfoProto]:
+    """Shapes of every tensor that is neither input nor output: an op's intermediates have the op's own shape."""
+    ends = {spec.name for spec in network.inputs} | {output.name for output in network.outputs}
+    weights = {f"{op.name}/weight_quant": op.weight.T.shape for op in network.ops if isinstance(op, Dense)}
+    infos = []
+    for node in nodes:
+        name = node.output[0]
+        if name in weights:
+            infos.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, weights[name]))
+        elif name not in ends:
+            infos.append(_info(name, values[name.partition("/")[0]].shape))
+    return infos
+
+
+def _metadata(network: IntegerNetwork, values: Mapping[str, Value]) -> dict[str, str]:
+    """Strings for ``metadata_props``: what a reader of the file needs to feed it and to read its answer."""
+
+    def annotation(spec: Any, fields: Sequence[str]) -> dict[str, Any]:
+        value = values[spec.name]
+        entry: dict[str, Any] = {"shape": list(value.shape), "type": str(value.type), "range": list(value.type.range)}
+        return entry | {field: getattr(spec, field).tolist() for field in fields}
+
+    inputs = {s.name: annotation(s, ("scale", "zero_point", "mean", "std")) for s in network.inputs}
+    outputs = {s.name: annotation(s, ("scale", "zero_point")) for s in network.outputs}
+    return {
+        "hawq_flow.digest": network.digest,
+        "hawq_flow.inputs": json.dumps(inputs),
+        "hawq_flow.outputs": json.dumps(outputs),
+        "hawq_flow.note": (
+            "Inputs and outputs are integers carried in float32. Input: rint((raw - mean) / std / scale) + zero_point, "
+            "clipped to range. Output: real = scale * (integer - zero_point)."
+        ),
+        **{f"network.{key}": text for key, text in network.metadata},
+    }
+
+
+def save(model: onnx.ModelProto, path: Path | str) -> None:
+    """Write the model; the same model gives the same bytes."""
+    Path(path).write_bytes(model.SerializeToString(deterministic=True))
+
+
+def with_batch(model: onnx.ModelProto, rows: int) -> onnx.ModelProto:
+    """A copy whose symbolic batch is ``rows``: qonnx and hls4ml want every shape to be a number."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for info in (*copy.graph.input, *copy.graph.output, *copy.graph.value_info):
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_param == BATCH:
+                dim.dim_value = rows
+    return copy

@@ -1,0 +1,60 @@
+"""The command: version, help, one message an error, show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hawq_flow import __version__, cli, store
+
+runner = CliRunner()
+ROOT = Path(__file__).parent.parent
+
+
+def test_version_and_help() -> None:
+    assert runner.invoke(cli.app, ["--version"]).output == f"hawq-flow {__version__}\n"
+    shown = runner.invoke(cli.app, ["--help"])
+    assert shown.exit_code == 0
+    assert "run" in shown.output
+    assert "show" in shown.output
+
+
+def _main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["hawq-flow", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def test_errors_are_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert _main(monkeypatch, "run", str(tmp_path / "none.toml")) == 1
+    assert "no such file" in capsys.readouterr().err
+    (tmp_path / "experiment.toml").write_text('name = "x"\nsede = 1\n')
+    assert _main(monkeypatch, "run", str(tmp_path)) == 1
+    error = capsys.readouterr().err
+    assert "unknown key 'sede'" in error
+    assert "did you mean 'seed'" in error
+    assert "Traceback" not in error
+
+
+def test_unknown_stage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    experiment = str(ROOT / "experiments" / "tiny")
+    assert _main(monkeypatch, "run", experiment, "--out", str(tmp_path), "--until", "everything") == 1
+    assert "unknown stage 'everything'" in capsys.readouterr().err
+
+
+def test_run_and_show(tmp_path: Path) -> None:
+    experiment = str(ROOT / "experiments" / "tiny")
+    done = runner.invoke(cli.app, ["run", experiment, "--out", str(tmp_path), "--until", "data", "--quiet"])
+    assert done.exit_code == 0, done.output
+    shown = runner.invoke(cli.app, ["show", str(tmp_path / "data")])
+    assert shown.exit_code == 0
+    assert "artifact of stage data" in shown.output
+    assert "data.json" in shown.output
+    (tmp_path / "data" / "data.json").write_text("{}")
+    with pytest.raises(store.StoreError, match="changed since it was made"):
+        runner.invoke(cli.app, ["show", str(tmp_path / "data")], catch_exceptions=False)
