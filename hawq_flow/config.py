@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
+import re
 import tomllib
 import types
 import typing
@@ -87,35 +88,58 @@ class SensitivityConfig:
 
 @dataclass(frozen=True)
 class AllocateConfig:
-    """How the mixed plan is chosen.
+    """How the mixed plans are chosen.
 
     Attributes
     ----------
     weight_bits, activation_bits:
         Candidate widths of every layer's weights and output.
-    bops, weight_bits_total, mean_bits:
-        Budgets, each optional; ``bops`` in (0, 1] is a fraction of the first homogeneous plan's BOPs, above 1 absolute.
+    bops:
+        A budget of bit operations: at most 1, a fraction of the first homogeneous plan's; above 1, absolute. A table
+        {name: budget} makes one mixed plan of each; a number makes one, called "mixed"; None sets no such budget.
+    weight_bits_total, mean_bits:
+        More budgets, each optional, for every mixed plan: the bits of all weights, and the mean bits of a weight.
     fixed:
         Weight widths that are given, by layer.
     tied:
         Groups of layers that share one weight width.
+    activation_emphasis:
+        Factor on the terms of activations. 1 weighs both kinds of error alike, as for a network that is quantized and
+        left; training afterwards makes good most of the weights' share of the loss but little of the activations'.
     """
 
     weight_bits: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8)
     activation_bits: tuple[int, ...] = (3, 4, 5, 6, 7, 8)
-    bops: float | None = 0.6
+    bops: float | Mapping[str, float] | None = 0.6
     weight_bits_total: int | None = None
     mean_bits: float | None = None
     fixed: Mapping[str, int] = field(default_factory=dict)
     tied: tuple[tuple[str, ...], ...] = ()
+    activation_emphasis: float = 1.0
+
+    @property
+    def named_budgets(self) -> dict[str, float | None]:
+        """The BOPs budget of every mixed plan, by the plan's name."""
+        return dict(self.bops) if isinstance(self.bops, Mapping) else {"mixed": self.bops}
 
     def __post_init__(self) -> None:
         _widths("weight_bits", self.weight_bits)
         _widths("activation_bits", self.activation_bits)
-        for name in ("bops", "weight_bits_total", "mean_bits"):
-            value = getattr(self, name)
+        budgets = {f"bops of plan {name!r}": limit for name, limit in self.named_budgets.items()}
+        budgets |= {name: getattr(self, name) for name in ("weight_bits_total", "mean_bits")}
+        for name, value in budgets.items():
             if value is not None and not value > 0:
                 raise ValueError(f"{name} {value}; expected above 0, or no such key for no such budget")
+        if not self.named_budgets:
+            raise ValueError("bops is an empty table; name at least one mixed plan, or leave the key out")
+        for name in self.named_budgets:
+            if not re.fullmatch(r"[A-Za-z]\w*", name) or re.fullmatch(r"int\d+", name):
+                raise ValueError(
+                    f"bops: plan name {name!r}; expected letters, digits and underscores, and no homogeneous plan's "
+                    "name (int8)"
+                )
+        if not self.activation_emphasis > 0:
+            raise ValueError(f"activation_emphasis {self.activation_emphasis}; expected above 0")
 
 
 @dataclass(frozen=True)

@@ -31,23 +31,20 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from hawq_flow import allocate, data, equality, sensitivity, store, summary, to_hls, to_qonnx
+from hawq_flow import allocate, choose, data, equality, sensitivity, store, summary, to_hls, to_qonnx
 from hawq_flow.config import Experiment
 from hawq_flow.interpret import run
 from hawq_flow.lower import lower
 from hawq_flow.network import IntegerNetwork
 from hawq_flow.numeric import IntArray
 from hawq_flow.plan import BitPlan, bops, mean_weight_bits, weight_bits
-from hawq_flow.quant import Observer, QuantConfig, QuantNetwork, activation_type, quantize
+from hawq_flow.quant import QuantNetwork, quantize
 from hawq_flow.reporter import Reporter
 from hawq_flow.store import Artifact
 from hawq_flow.topology import INPUT, Topology, fold_batch_norm, read
 from hawq_flow.train import TrainConfig, evaluate, fit
 
 STAGES = ("data", "float", "sensitivity", "plans", "qat", "lower", "export", "hls", "equality", "report")
-MIXED = "mixed"
-TERM_SAMPLES = 16384
-"""Training samples on which activations' quantization errors are measured."""
 
 
 class FlowError(RuntimeError):
@@ -325,8 +322,13 @@ class Flow:
 
     @property
     def plan_names(self) -> list[str]:
-        """Names of the plans: the homogeneous ones, then the mixed one."""
-        return [f"int{bits}" for bits in self.experiment.plans.homogeneous] + [MIXED]
+        """Names of the plans: the homogeneous ones, then the mixed ones."""
+        return [f"int{bits}" for bits in self.experiment.plans.homogeneous] + self.mixed_names
+
+    @property
+    def mixed_names(self) -> list[str]:
+        """Names of the plans that the allocation chooses, at least one."""
+        return list(self.experiment.allocate.named_budgets)
 
     @property
     def hls_plans(self) -> list[str]:
@@ -336,31 +338,27 @@ class Flow:
             raise FlowError(f"firmware.plans names {', '.join(unknown)}; the plans are {', '.join(self.plan_names)}")
         return list(self.experiment.firmware.plans)
 
-    def _homogeneous(self, bits: int) -> BitPlan:
-        section = self.experiment.plans
-        return BitPlan.homogeneous(
-            self.topology.shapes, bits, bits, input_bits=section.input_bits, output_bits=section.output_bits
-        )
-
     def plan_artifact(self, name: str) -> Artifact:
-        """``plan.json``; for the mixed plan also ``allocation.json``, ``allocation.txt`` and ``front.csv``."""
-        if name != MIXED:
-            plan = self._homogeneous(int(name.removeprefix("int")))
+        """``plan.json``; for a mixed plan also ``allocation.json``, ``allocation.txt`` and ``front.csv``."""
+        if name not in self.mixed_names:
+            plan = choose.homogeneous_plan(self.topology.shapes, int(name.removeprefix("int")), self.experiment.plans)
             return self._make(
                 "plans", f"plans/{name}", {"plan": plan.to_dict()}, lambda f: _write(f / "plan.json", plan.to_json())
             )
         depends = {
             "float": self.float_artifact().digest,
             "sensitivity": self.sensitivity().digest,
-            "config": self.experiment.allocate,
+            "config": dataclasses.replace(self.experiment.allocate, bops=self.experiment.allocate.named_budgets[name]),
             "plans": self.experiment.plans,
             "quant": self.experiment.quant,
-            "code": [store.code_digest("allocate"), store.code_digest("quant")],
+            "code": store.code_digest("choose"),
             "versions": store.versions("scipy", "numpy"),
         }
 
         def build(folder: Path) -> None:
-            found, front = self._allocate()
+            found, front = choose.mixed_plan(
+                self.topology.shapes, self._terms, self.experiment.allocate, self.experiment.plans, name
+            )
             _write(folder / "plan.json", found.plan.to_json())
             _write(folder / "allocation.json", found.to_json())
             _write(folder / "allocation.txt", found.text() + "\n")
@@ -372,56 +370,13 @@ class Flow:
 
         return self._make("plans", f"plans/{name}", depends, build)
 
-    def _allocate(self) -> tuple[allocate.Allocation, allocate.ParetoFront | None]:
-        section, shapes = self.experiment.allocate, self.topology.shapes
-        terms = self.allocation_terms()
-        choices = allocate.Choices.uniform(
-            shapes,
-            section.weight_bits,
-            section.activation_bits,
-            input_bits=self.experiment.plans.input_bits,
-            output_bits=self.experiment.plans.output_bits,
-        ).fix(section.fixed)
-        choices = dataclasses.replace(choices, weight_groups=section.tied)
-        budgets: dict[str, float] = {}
-        if section.bops is not None:
-            reference = bops(self._homogeneous(self.experiment.plans.homogeneous[0]), shapes)
-            budgets["bops"] = section.bops * reference if section.bops <= 1 else section.bops
-        if section.weight_bits_total is not None:
-            budgets["weight_bits"] = float(section.weight_bits_total)
-        if section.mean_bits is not None:
-            budgets["mean_bits"] = section.mean_bits
-        if list(budgets) == ["bops"]:
-            try:
-                front = allocate.pareto_front(shapes, terms, choices)
-            except allocate.NoChainError:
-                return allocate.allocate(shapes, terms, choices, budgets), None
-            return front.best(budgets["bops"]), front
-        return allocate.allocate(shapes, terms, choices, budgets), None
-
-    def allocation_terms(self) -> allocate.Terms:
-        """The allocation's objective: traces, and the errors of this experiment's own quantizers at every width."""
+    @cached_property
+    def _terms(self) -> allocate.Terms:
         measured = sensitivity.Sensitivity.from_json(self.sensitivity().file("sensitivity.json").read_text())
-        section, quant = self.experiment.allocate, self.experiment.quant
-        folded = fold_batch_norm(self.float_model(), self.input_shape)
-        topology = read(folded, self.input_shape)
-        weights = allocate.weight_terms(
-            {stage.name: stage.linear.weight.detach().numpy().astype(np.float64) for stage in topology.stages},
-            {entry.name: max(entry.trace, 0.0) for entry in measured.layers},
-            section.weight_bits,
-            per="channel" if quant.per_channel else "tensor",
-            scaling="mse" if quant.weight_scale == "mse" else "max_abs",
+        folded = read(fold_batch_norm(self.float_model(), self.input_shape), self.input_shape)
+        return choose.terms(
+            folded, self.standardized["train"], measured, self.experiment.allocate, self.experiment.quant
         )
-        activations = {}
-        values = _activations(topology, self.standardized["train"][:TERM_SAMPLES])
-        for stage in topology.stages:
-            if stage.name == topology.output:
-                continue
-            a = values[stage.name]
-            errors = {bits: _activation_error(a, bits, stage.relu, quant) for bits in section.activation_bits}
-            found = measured.activation(stage.name)
-            activations[stage.name] = allocate.Term(found.size, max(found.trace, 0.0), errors)
-        return allocate.Terms(weights, activations)
 
     def plan(self, name: str) -> BitPlan:
         """One of the plans, by name."""
@@ -576,7 +531,8 @@ class Flow:
 
     def _write_report(self, folder: Path) -> None:
         plans = {name: self._plan_figures(name) for name in self.plan_names}
-        network = self.network(MIXED)
+        mixed = self.mixed_names[0]
+        network = self.network(mixed)
         predicted = run(network, network.inputs[0].integers(self.split.test.x)).argmax(axis=1)
         classes = self.split.classes
         matrix = summary.confusion(predicted, self.split.test.y, len(classes))
@@ -589,17 +545,18 @@ class Flow:
             "samples": found["test_samples"],
             "float": {"accuracy": found["test_accuracy"]},
             "reference": self.plan_names[0],
+            "mixed": self.mixed_names,
             "plans": plans,
             "sensitivity": self.sensitivity().json("sensitivity.json"),
-            "allocation": self.plan_artifact(MIXED).file("allocation.txt").read_text(),
-            "confusion": {"plan": MIXED, "classes": classes, "counts": matrix.tolist()},
+            "allocation": {n: self.plan_artifact(n).file("allocation.txt").read_text() for n in self.mixed_names},
+            "confusion": {"plan": mixed, "classes": classes, "counts": matrix.tolist()},
             "figures": {"accuracy": "accuracy.png", "sensitivity": "sensitivity.png", "confusion": "confusion.png"},
         }
         store.write_json(folder / "report.json", report)
         _write(folder / "report.md", summary.markdown(report))
         summary.save(summary.accuracy_figure(report), folder / "accuracy.png")
         summary.save(summary.sensitivity_figure(report), folder / "sensitivity.png")
-        title = f"{MIXED} plan: {plans[MIXED]['accuracy']:.1%} of {found['test_samples']:,}"
+        title = f"{mixed} plan: {plans[mixed]['accuracy']:.1%} of {found['test_samples']:,}"
         summary.save(summary.confusion_figure(matrix, classes, title), folder / "confusion.png")
 
     def _plan_figures(self, name: str) -> dict[str, Any]:
@@ -639,25 +596,3 @@ def _save_state(model: nn.Module, path: Path) -> None:
 
 def _load_state(model: nn.Module, path: Path) -> None:
     model.load_state_dict({key: torch.from_numpy(array) for key, array in store.load_arrays(path).items()})
-
-
-def _activations(topology: Topology, x: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Real activations of every layer of a folded topology, (n, outputs), in float64."""
-    values = {INPUT: x}
-    for stage in topology.stages:
-        value = values[stage.source].reshape(len(x), -1)
-        weight = stage.linear.weight.detach().numpy().astype(np.float64)
-        real = value @ weight.T
-        if stage.linear.bias is not None:
-            real = real + stage.linear.bias.detach().numpy().astype(np.float64)
-        values[stage.name] = np.maximum(real, 0.0) if stage.relu else real
-    return values
-
-
-def _activation_error(a: NDArray[np.float64], bits: int, relu: bool, config: QuantConfig) -> float:
-    """Squared error of quantizing ``a`` to ``bits`` with the range the experiment's observer finds."""
-    kind = activation_type(bits, relu=relu, asymmetric=False)
-    observer = Observer(config.activation_observer, config, kind)
-    observer.observe(torch.from_numpy(a))
-    scale, _ = observer.grid(asymmetric=False)
-    return allocate.activation_error(a, bits, not relu, maximum=scale * kind.range[1])

@@ -5,7 +5,8 @@ Nothing is measured here. ``report.json`` (version 1) holds every number of the 
     {"version": 1, "experiment": str, "samples": int, "float": {"accuracy": float},
      "plans": {name: {"accuracy", "bops", "sparse_bops", "weight_bits", "mean_weight_bits", "zero_fraction": {layer:
                       ...}, "equal": bool, "backends": [...], "digest": str, "plan": {...}}},
-     "sensitivity": {...}, "figures": {name: file}}
+     "reference": name of the plan budgets refer to, "mixed": [names of the plans that were allocated],
+     "sensitivity": {...}, "allocation": {name: text}, "figures": {name: file}}
 
 Accuracies are fractions of the test set; ``bops`` counts every weight (p = 0), ``sparse_bops`` the non-zero ones.
 """
@@ -65,7 +66,7 @@ def accuracy_figure(report: Mapping[str, Any]) -> Figure:
         axes = figure.subplots()
         plans = report["plans"]
         samples = report["samples"]
-        even = sorted((p["bops"], p["accuracy"], name) for name, p in plans.items() if name != "mixed")
+        even = sorted((p["bops"], p["accuracy"], name) for name, p in plans.items() if name not in report["mixed"])
         axes.axhline(100 * report["float"]["accuracy"], color=GREY, lw=1.2, ls="--", label="float", zorder=1)
         error = 100 * standard_error(report["float"]["accuracy"], samples)
         centre = 100 * report["float"]["accuracy"]
@@ -77,18 +78,12 @@ def accuracy_figure(report: Mapping[str, Any]) -> Figure:
                 axes.annotate(
                     name.upper(), (cost, 100 * accuracy), xytext=(6, -13), textcoords="offset points", color=BLUE
                 )
-        if "mixed" in plans:
-            mixed = plans["mixed"]
-            axes.plot(
-                mixed["bops"], 100 * mixed["accuracy"], "D", color=ORANGE, ms=8, label="mixed (Hessian)", zorder=3
-            )
-            axes.annotate(
-                "mixed",
-                (mixed["bops"], 100 * mixed["accuracy"]),
-                xytext=(7, 6),
-                textcoords="offset points",
-                color=ORANGE,
-            )
+        for i, name in enumerate(report["mixed"]):
+            mixed = plans[name]
+            label = "mixed (Hessian)" if i == 0 else None
+            axes.plot(mixed["bops"], 100 * mixed["accuracy"], "D", color=ORANGE, ms=8, label=label, zorder=3)
+            place = (mixed["bops"], 100 * mixed["accuracy"])
+            axes.annotate(name, place, xytext=(0, 9), textcoords="offset points", color=ORANGE, ha="center")
         axes.set_xlabel("bit operations an inference (BOPs, no sparsity)")
         axes.set_ylabel(f"test accuracy (%), {samples:,} samples")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
@@ -114,18 +109,16 @@ def sensitivity_figure(report: Mapping[str, Any]) -> Figure:
             height = [max(e["trace"], 0.0) / e[size] for _, e in kept]
             error = [math.hypot(e["estimator_error"], e["sampling_error"]) / e[size] for _, e in kept]
             axes.bar([i + shift for i, _ in kept], height, 0.36, yerr=error, color=colour, label=label, capsize=3)
-        plan = BitPlan.from_dict(report["plans"]["mixed"]["plan"]) if "mixed" in report["plans"] else None
+        mixed = report["mixed"][0]
+        plan = BitPlan.from_dict(report["plans"][mixed]["plan"])
         labels = []
         for entry in layers:
-            text = entry["name"]
-            if plan is not None:
-                bits = plan[entry["name"]]
-                text += f"\nW{mean_bits(bits.weight):g} A{mean_bits(bits.activation):g}"
-            labels.append(text)
+            bits = plan[entry["name"]]
+            labels.append(f"{entry['name']}\nW{mean_bits(bits.weight):.3g} A{mean_bits(bits.activation):.3g}")
         axes.set_xticks(position, labels)
         axes.set_yscale("log")
         axes.set_ylabel("Hessian trace / number of elements")
-        axes.set_title(f"Where the loss bends ({report['sensitivity']['method']}), and the bits the mixed plan chose")
+        axes.set_title(f"Where the loss bends ({report['sensitivity']['method']}), and the bits of plan {mixed}")
         axes.grid(axis="x", visible=False)
         axes.legend(frameon=False)
     return figure
@@ -208,7 +201,9 @@ def markdown(report: Mapping[str, Any]) -> str:
             f"| {entry['name']} | {entry['parameters']:,} | {entry['trace']:.4g} | {entry['estimator_error']:.2g} | "
             f"{entry['sampling_error']:.2g} | {'' if top is None else f'{top:.4g}'} | {entry['method']} |"
         )
-    lines += ["", "The mixed plan and why:", "", "```", report["allocation"].rstrip(), "```", "", "## Equality", ""]
+    for name, text in report["allocation"].items():
+        lines += ["", f"Plan {name} and why:", "", "```", text.rstrip(), "```"]
+    lines += ["", "## Equality", ""]
     for name, plan in report["plans"].items():
         verdict = "0 mismatches" if plan["equal"] else "**MISMATCH**"
         lines.append(f"- **{name}**: {verdict} on {samples:,} test samples: {', '.join(plan['backends'])}.")

@@ -16,18 +16,20 @@ import argparse
 import dataclasses
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 
 from hawq_flow import store
 from hawq_flow.config import load
-from hawq_flow.flow import MIXED, Flow
+from hawq_flow.flow import Flow
 from hawq_flow.interpret import run
 from hawq_flow.plan import bops
-from hawq_flow.summary import widths
+from hawq_flow.summary import BLUE, GREY, ORANGE, STYLE, save, widths
 from hawq_flow.train import predict
 
 HERE = Path(__file__).parent
@@ -70,6 +72,35 @@ def difference(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, f
     return float(d.mean()), float(jets.std(ddof=1) / np.sqrt(len(jets))), over_seeds
 
 
+def figure(table: pd.DataFrame, mixed: list[str], jets: int) -> Figure:
+    """Mean accuracy of every plan over seeds against its BOPs, with the standard error over seeds."""
+    with mpl.rc_context(STYLE):
+        picture = Figure(figsize=(6.8, 4.2), layout="constrained")
+        axes = picture.subplots()
+        groups = table.groupby("plan", sort=False)
+        mean, error, cost = 100 * groups["accuracy"].mean(), 100 * groups["accuracy"].sem(), groups["bops"].mean()
+        axes.axhline(mean["float"], color=GREY, ls="--", lw=1.2, label="float")
+        axes.axhspan(mean["float"] - error["float"], mean["float"] + error["float"], color=GREY, alpha=0.2, lw=0)
+        even = [name for name in mean.index if name not in (*mixed, "float")]
+        axes.errorbar(cost[even], mean[even], error[even], fmt="o-", color=BLUE, capsize=3, label="one width for all")
+        axes.errorbar(
+            cost[mixed], mean[mixed], error[mixed], fmt="D", color=ORANGE, capsize=3, ms=7, label="mixed (Hessian)"
+        )
+        for name in even:
+            place = (cost[name], mean[name])
+            axes.annotate(name.upper(), place, xytext=(7, -13), textcoords="offset points", color=BLUE)
+        for name in mixed:
+            place = (cost[name], mean[name])
+            axes.annotate(name, place, xytext=(-5, 9), textcoords="offset points", color=ORANGE, ha="right")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
+        axes.set_xlabel("bit operations an inference (BOPs)")
+        axes.set_ylabel(f"test accuracy (%), {jets:,} jets, mean of {table['seed'].nunique()} seeds")
+        axes.set_title("Integer jet taggers: what the bits buy")
+        axes.margins(x=0.1, y=0.12)
+        axes.legend(frameon=False, loc="lower right")
+    return picture
+
+
 def main() -> None:
     """Run the study and print its table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
@@ -77,6 +108,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=HERE / "study")
     parser.add_argument("--results", type=Path, default=HERE / "results.csv")
+    parser.add_argument("--figure", type=Path, default=HERE.parent.parent / "docs" / "img" / "accuracy.png")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     console = Console(highlight=False)
@@ -106,14 +138,22 @@ def main() -> None:
             f"{name:8} {stacked[name].mean():9.2%} {mean:+8.2f} ± {jets:.2f} / {seeds:.2f} {costs[name]:10,.0f} "
             f"{costs[name] / top:8.1%}"
         )
-    below = [name for name in names if name != MIXED and costs[name] < costs[MIXED]]
-    if MIXED in names and below:
-        nearest = max(below, key=lambda name: costs[name])
-        mean, jets, seeds = difference(stacked[MIXED], stacked[nearest])
-        console.print(
-            f"\n{MIXED} - {nearest} (the homogeneous plan next below in BOPs): {mean:+.2f} ± {jets:.2f} over jets "
-            f"({mean / jets:+.1f} standard errors), ± {seeds:.2f} over seeds ({mean / seeds:+.1f})"
-        )
+    mixed = list(load(arguments.experiment).allocate.named_budgets)
+    even = [name for name in names if name not in mixed]
+    save(figure(table, mixed, stacked["float"].shape[1]), arguments.figure)
+    for name in mixed:
+        # The homogeneous plans on either side: the one it should beat, and the one it should come near at less cost.
+        for word, other in (
+            ("next below", max((n for n in even if costs[n] < costs[name]), key=lambda n: costs[n], default=None)),
+            ("next above", min((n for n in even if costs[n] >= costs[name]), key=lambda n: costs[n], default=None)),
+        ):
+            if other is None:
+                continue
+            mean, jets, seeds = difference(stacked[name], stacked[other])
+            console.print(
+                f"{name} - {other} (homogeneous, {word}, {costs[other] / top:.1%}): {mean:+.2f} ± {jets:.2f} over jets "
+                f"({mean / jets:+.1f} standard errors), ± {seeds:.2f} over seeds ({mean / seeds:+.1f})"
+            )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""QONNX + every precision read from the IR -> an hls4ml project; its C simulation on integers. See ``design``."""
+"""QONNX + every precision read from the IR -> an hls4ml project; its C simulation on integers. See ``plan``."""
 
 from hawq_flow.to_hls.csim import Csim, compile_csim, read_manifest
-from hawq_flow.to_hls.design import Design, FixedType, HlsConfig, Layer, design
+from hawq_flow.to_hls.plan import Design, FixedType, HlsConfig, Layer, design
 from hawq_flow.to_hls.project import ProjectError, write_project
 from hawq_flow.to_hls.texts import MANIFEST
 

@@ -27,7 +27,7 @@ from hawq_flow import __version__, interpret, to_qonnx, tools
 from hawq_flow.network import IntegerNetwork
 from hawq_flow.numeric import IntArray
 from hawq_flow.to_hls import texts
-from hawq_flow.to_hls.design import Design, FixedType, HlsConfig, Layer, design
+from hawq_flow.to_hls.plan import Design, FixedType, HlsConfig, Layer, design
 
 VECTORS = 64
 _STAMP = "hawqflow"

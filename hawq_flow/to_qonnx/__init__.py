@@ -30,8 +30,8 @@ node by node in float64 (p = 53) or in the extended precision of the platform (p
 What the graph cannot express exactly is refused with :class:`NotExact`, naming the op.
 """
 
-from hawq_flow.to_qonnx.execute import Execution, evaluate, execute, float32_exact, precision_bits
-from hawq_flow.to_qonnx.export import BATCH, QonnxModule, export, save, with_batch
+from hawq_flow.to_qonnx.execution import Execution, evaluate, execute, float32_exact, precision_bits
+from hawq_flow.to_qonnx.exporting import BATCH, QonnxModule, export, save, with_batch
 from hawq_flow.to_qonnx.ops import TRANSLATION
 from hawq_flow.to_qonnx.plan import (
     NotExact,

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from hawq_flow.interpret import check_inputs
 from hawq_flow.network import IntegerNetwork, Requantize
 from hawq_flow.numeric import IntArray, Rounding
-from hawq_flow.to_qonnx.export import with_batch
+from hawq_flow.to_qonnx.exporting import with_batch
 from hawq_flow.to_qonnx.plan import NotExact, check
 
 
