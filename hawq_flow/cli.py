@@ -134,7 +134,8 @@ class RichReporter(Reporter):
         """A stage begins its work."""
         self._clear()
         if not self.quiet:
-            self.console.print(f"[bold]{name:<12}[/] {detail}")
+            self.console.print(f"{name:<12}", style="bold", end=" ")
+            self.console.print(detail, markup=False, soft_wrap=True)
 
     def reused(self, name: str, detail: str) -> None:
         """A stage's artifact was already there."""
@@ -150,7 +151,7 @@ class RichReporter(Reporter):
     def result(self, text: str) -> None:
         """A figure worth showing."""
         self._clear()
-        self.console.print(f"             [green]{text}[/]")
+        self.console.print(f"{'':<12} {text}", style="green", markup=False, soft_wrap=True)
 
 
 def main() -> None:
@@ -166,5 +167,7 @@ def main() -> None:
 
 
 def _fail(error: Exception) -> None:
-    Console(stderr=True, highlight=False).print(f"[red]error:[/] {error}", markup=True)
+    console = Console(stderr=True, highlight=False)
+    console.print("error:", style="red", end=" ")
+    console.print(str(error), markup=False, soft_wrap=True)  # texts hold brackets and paths: neither tags nor wrapping
     sys.exit(1)

@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, default=HERE.parent.parent / "docs" / "img" / "accuracy.png")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=160)
     rows: list[dict[str, object]] = []
     correct: list[Correct] = []
     names: list[str] = []

@@ -40,9 +40,27 @@ from hawq_flow.allocate.problem import (
 from hawq_flow.allocate.result import Allocation, BudgetUse, Row, explain
 from hawq_flow.plan import BitPlan, LayerShape
 
-__all__ = ["Allocation", "AsWeight", "BudgetUse", "Choices", "CostTable", "InfeasibleError", "NoChainError",
-           "ParetoFront", "Row", "Term", "Terms", "Widths", "activation_error", "activation_terms", "allocate",
-           "evaluate", "pareto_front", "weight_error", "weight_terms"]
+__all__ = [
+    "Allocation",
+    "AsWeight",
+    "BudgetUse",
+    "Choices",
+    "CostTable",
+    "InfeasibleError",
+    "NoChainError",
+    "ParetoFront",
+    "Row",
+    "Term",
+    "Terms",
+    "Widths",
+    "activation_error",
+    "activation_terms",
+    "allocate",
+    "evaluate",
+    "pareto_front",
+    "weight_error",
+    "weight_terms",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,15 +110,24 @@ class ParetoFront:
             raise ValueError(f"allocation: budget {self.budget!r} has limit {limit!r}; expected a positive number")
         index = int(np.searchsorted(self.costs, limit * (1 + LIMIT_TOLERANCE), side="right")) - 1
         if index < 0:
-            raise InfeasibleError(f"allocation: no plan meets the budgets. {self.budget} <= {limit:.12g} is exceeded: "
-                                  f"the smallest feasible value is {self.costs[0]:.12g}. Raise a limit to its "
-                                  f"smallest feasible value, or allow narrower widths")
+            raise InfeasibleError(
+                f"allocation: no plan meets the budgets. {self.budget} <= {limit:.12g} is exceeded: "
+                f"the smallest feasible value is {self.costs[0]:.12g}. Raise a limit to its "
+                f"smallest feasible value, or allow narrower widths"
+            )
         return explain(self._problem, self.choices[index].tolist(), "pareto", {self.budget: limit})
 
 
-def allocate(shapes: Sequence[LayerShape], terms: Terms, choices: Choices, budgets: Mapping[str, float], *,
-             method: Literal["ilp", "pareto"] = "ilp", tables: Mapping[str, CostTable] | None = None,
-             zero_fraction: Mapping[str, float] | None = None) -> Allocation:
+def allocate(
+    shapes: Sequence[LayerShape],
+    terms: Terms,
+    choices: Choices,
+    budgets: Mapping[str, float],
+    *,
+    method: Literal["ilp", "pareto"] = "ilp",
+    tables: Mapping[str, CostTable] | None = None,
+    zero_fraction: Mapping[str, float] | None = None,
+) -> Allocation:
     """The plan of least objective under the budgets.
 
     Parameters
@@ -131,8 +158,10 @@ def allocate(shapes: Sequence[LayerShape], terms: Terms, choices: Choices, budge
     """
     if method == "pareto":
         if len(budgets) != 1:
-            raise ValueError(f"allocation: method 'pareto' with budgets {', '.join(budgets) or 'none'}; expected "
-                             f"exactly one. Use method='ilp' for any other number")
+            raise ValueError(
+                f"allocation: method 'pareto' with budgets {', '.join(budgets) or 'none'}; expected "
+                f"exactly one. Use method='ilp' for any other number"
+            )
         ((name, limit),) = budgets.items()
         return pareto_front(shapes, terms, choices, name, tables=tables, zero_fraction=zero_fraction).best(limit)
     if method != "ilp":
@@ -141,9 +170,15 @@ def allocate(shapes: Sequence[LayerShape], terms: Terms, choices: Choices, budge
     return explain(problem, ilp.solve(problem), "ilp", budgets)
 
 
-def pareto_front(shapes: Sequence[LayerShape], terms: Terms, choices: Choices, budget: str = "bops", *,
-                 tables: Mapping[str, CostTable] | None = None,
-                 zero_fraction: Mapping[str, float] | None = None) -> ParetoFront:
+def pareto_front(
+    shapes: Sequence[LayerShape],
+    terms: Terms,
+    choices: Choices,
+    budget: str = "bops",
+    *,
+    tables: Mapping[str, CostTable] | None = None,
+    zero_fraction: Mapping[str, float] | None = None,
+) -> ParetoFront:
     """The exact front of objective against one budget; arguments and errors as for :func:`allocate`."""
     problem = build(shapes, terms, choices, {budget: math.inf}, tables, zero_fraction)
     (normal,) = problem.budgets
@@ -158,9 +193,15 @@ def pareto_front(shapes: Sequence[LayerShape], terms: Terms, choices: Choices, b
     return ParetoFront(budget, (normal.constant + normal.unit * reduced) / normal.scale, objectives, found, problem)
 
 
-def evaluate(shapes: Sequence[LayerShape], terms: Terms, plan: BitPlan, budgets: Sequence[str] = ("bops",), *,
-             tables: Mapping[str, CostTable] | None = None,
-             zero_fraction: Mapping[str, float] | None = None) -> Allocation:
+def evaluate(
+    shapes: Sequence[LayerShape],
+    terms: Terms,
+    plan: BitPlan,
+    budgets: Sequence[str] = ("bops",),
+    *,
+    tables: Mapping[str, CostTable] | None = None,
+    zero_fraction: Mapping[str, float] | None = None,
+) -> Allocation:
     """A given plan (a homogeneous baseline, say) explained like an allocated one; per-channel widths are refused.
 
     ``plan`` names one width for each tensor; arguments and errors as for :func:`allocate`.
@@ -172,10 +213,13 @@ def evaluate(shapes: Sequence[LayerShape], terms: Terms, plan: BitPlan, budgets:
     chosen: dict[tuple[str, str], int] = {}
     for key, bits in widths.items():
         if not isinstance(bits, int):
-            raise ValueError(f"allocation: {key[0]} {key[1]!r} has one width for each channel; expected one for the "
-                             f"tensor")
+            raise ValueError(
+                f"allocation: {key[0]} {key[1]!r} has one width for each channel; expected one for the tensor"
+            )
         chosen[key] = bits
-    choices = Choices({name: chosen["weight", name] for name, _ in plan.layers},
-                      {name: bits for (kind, name), bits in chosen.items() if kind != "weight"})
+    choices = Choices(
+        {name: chosen["weight", name] for name, _ in plan.layers},
+        {name: bits for (kind, name), bits in chosen.items() if kind != "weight"},
+    )
     problem = build(shapes, terms, choices, dict.fromkeys(budgets, math.inf), tables, zero_fraction)
     return explain(problem, [0] * len(problem.widths), "given", dict.fromkeys(budgets, math.inf))

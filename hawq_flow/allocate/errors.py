@@ -25,13 +25,20 @@ _GRID = np.linspace(1.0, 0.1, 91)
 def _real(values: ArrayLike, where: str) -> FloatArray:
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0 or not np.isfinite(array).all():
-        raise ValueError(f"{where}: {int((~np.isfinite(array)).sum())} of {array.size} values are NaN or infinite; "
-                         f"expected at least one value, all finite")
+        raise ValueError(
+            f"{where}: {int((~np.isfinite(array)).sum())} of {array.size} values are NaN or infinite; "
+            f"expected at least one value, all finite"
+        )
     return array
 
 
-def weight_error(weight: ArrayLike, bits: int, *, per: Literal["channel", "tensor"] = "channel",
-                 scaling: Literal["max_abs", "mse"] = "max_abs") -> float:
+def weight_error(
+    weight: ArrayLike,
+    bits: int,
+    *,
+    per: Literal["channel", "tensor"] = "channel",
+    scaling: Literal["max_abs", "mse"] = "max_abs",
+) -> float:
     """``||Q_b(W) - W||^2``: squared error of quantizing weights to ``bits``.
 
     Parameters
@@ -59,8 +66,9 @@ def weight_error(weight: ArrayLike, bits: int, *, per: Literal["channel", "tenso
     if not 2 <= bits <= 24:
         raise ValueError(f"weight_error: {bits} bits; expected 2 to 24 (one sign bit, and one value beside zero)")
     if per not in ("channel", "tensor") or scaling not in ("max_abs", "mse"):
-        raise ValueError(f"weight_error: per={per!r}, scaling={scaling!r}; expected 'channel' or 'tensor', 'max_abs' "
-                         f"or 'mse'")
+        raise ValueError(
+            f"weight_error: per={per!r}, scaling={scaling!r}; expected 'channel' or 'tensor', 'max_abs' or 'mse'"
+        )
     array = _real(weight, "weight_error")
     rows = array.reshape(1, -1) if per == "tensor" or array.ndim < 2 else array.reshape(len(array), -1)
     top = 2 ** (bits - 1) - 1
@@ -112,8 +120,10 @@ def activation_error(activation: ArrayLike, bits: int, signed: bool, *, maximum:
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError("activation_error: values are NaN or infinite; expected all finite")
     if not signed and low < 0:
-        raise ValueError(f"activation_error: smallest value {low:g} of an unsigned activation; pass signed=True, or "
-                         f"the values after the ReLU")
+        raise ValueError(
+            f"activation_error: smallest value {low:g} of an unsigned activation; pass signed=True, or "
+            f"the values after the ReLU"
+        )
     largest = max(-low, high) if maximum is None else float(maximum)
     if maximum is not None and not (math.isfinite(largest) and largest > 0):
         raise ValueError(f"activation_error: maximum {maximum!r}; expected positive and finite")
@@ -123,7 +133,7 @@ def activation_error(activation: ArrayLike, bits: int, signed: bool, *, maximum:
     scale = largest / top
     total = 0.0
     for start in range(0, len(array), _ROWS):  # pieces that stay in cache
-        rows = np.asarray(array[start:start + _ROWS], dtype=np.float64).ravel()
+        rows = np.asarray(array[start : start + _ROWS], dtype=np.float64).ravel()
         q = np.rint(rows / scale)
         np.clip(q, -top if signed else 0, top, out=q)
         q *= scale
@@ -132,19 +142,34 @@ def activation_error(activation: ArrayLike, bits: int, signed: bool, *, maximum:
     return total / len(array)
 
 
-def weight_terms(weights: Mapping[str, NDArray[np.floating]], traces: Mapping[str, float], widths: Iterable[int], *,
-                 per: Literal["channel", "tensor"] = "channel",
-                 scaling: Literal["max_abs", "mse"] = "max_abs") -> dict[str, Term]:
+def weight_terms(
+    weights: Mapping[str, NDArray[np.floating]],
+    traces: Mapping[str, float],
+    widths: Iterable[int],
+    *,
+    per: Literal["channel", "tensor"] = "channel",
+    scaling: Literal["max_abs", "mse"] = "max_abs",
+) -> dict[str, Term]:
     """A :class:`~hawq_flow.allocate.Term` for every layer, of folded weights (out, ...)."""
     chosen = list(widths)
-    return {name: Term(int(np.size(weight)), traces[name],
-                       {bits: weight_error(weight, bits, per=per, scaling=scaling) for bits in chosen})
-            for name, weight in weights.items()}
+    return {
+        name: Term(
+            int(np.size(weight)),
+            traces[name],
+            {bits: weight_error(weight, bits, per=per, scaling=scaling) for bits in chosen},
+        )
+        for name, weight in weights.items()
+    }
 
 
-def activation_terms(activations: Mapping[str, NDArray[np.floating]], traces: Mapping[str, float],
-                     widths: Iterable[int], *, signed: Mapping[str, bool] | None = None,
-                     maxima: Mapping[str, float] | None = None) -> dict[str, Term]:
+def activation_terms(
+    activations: Mapping[str, NDArray[np.floating]],
+    traces: Mapping[str, float],
+    widths: Iterable[int],
+    *,
+    signed: Mapping[str, bool] | None = None,
+    maxima: Mapping[str, float] | None = None,
+) -> dict[str, Term]:
     """A :class:`~hawq_flow.allocate.Term` for every activation, of values (n, *elements) on training data.
 
     ``signed`` by name defaults to whether a value is negative; ``maxima`` by name are calibrated ranges.
@@ -154,7 +179,9 @@ def activation_terms(activations: Mapping[str, NDArray[np.floating]], traces: Ma
     for name, values in activations.items():
         sign = bool(values.min() < 0) if signed is None else signed[name]
         maximum = None if maxima is None else maxima.get(name)
-        terms[name] = Term(int(np.prod(values.shape[1:])), traces[name],
-                           {bits: activation_error(values, bits, sign, maximum=maximum)
-                            for bits in chosen if bits >= 1 + sign})
+        terms[name] = Term(
+            int(np.prod(values.shape[1:])),
+            traces[name],
+            {bits: activation_error(values, bits, sign, maximum=maximum) for bits in chosen if bits >= 1 + sign},
+        )
     return terms

@@ -91,32 +91,38 @@ class Programme:
         coefficients = self.unary(budget.unary)
         for pair, costs in budget.pairs.items():
             start = self.pairs[pair]
-            coefficients[start:start + costs.size] += costs.ravel()
+            coefficients[start : start + costs.size] += costs.ravel()
         return coefficients
 
-    def minimize(self, costs: FloatArray, rows: list[_Row],
-                 allowed: NDArray[np.bool_] | None = None) -> list[int] | None:
+    def minimize(
+        self, costs: FloatArray, rows: list[_Row], allowed: NDArray[np.bool_] | None = None
+    ) -> list[int] | None:
         """The width index of every slot in a minimum of ``costs`` under ``rows``; None when there is none.
 
         ``allowed`` (binaries,) takes out widths. ``RuntimeError`` if the solver ends otherwise.
         """
         upper = np.ones(self.count)
         if allowed is not None:
-            upper[:self.binaries] = allowed
+            upper[: self.binaries] = allowed
         if rows:
             matrix = vstack([self._equal, csr_array(np.stack([row.costs for row in rows]))])
             low = np.r_[self._right, np.full(len(rows), -np.inf)]
             high = np.r_[self._right, [row.limit for row in rows]]
         else:
             matrix, low, high = self._equal, self._right, self._right
-        result = milp(costs, integrality=self._integrality, bounds=Bounds(0.0, upper),
-                      constraints=LinearConstraint(matrix, low, high), options={"mip_rel_gap": 0.0})
+        result = milp(
+            costs,
+            integrality=self._integrality,
+            bounds=Bounds(0.0, upper),
+            constraints=LinearConstraint(matrix, low, high),
+            options={"mip_rel_gap": 0.0},
+        )
         # Every variable is bounded, so 'unbounded or infeasible', which presolve may say, is infeasible.
         if result.status == 2 or (result.status == 4 and "infeasible" in str(result.message).lower()):
             return None
         if result.status != 0:
             raise RuntimeError(f"allocation: HiGHS ended with status {result.status}: {result.message}")
-        return [int(np.argmax(result.x[self.starts[t]:self.starts[t + 1]])) for t in range(len(self.sizes))]
+        return [int(np.argmax(result.x[self.starts[t] : self.starts[t + 1]])) for t in range(len(self.sizes))]
 
 
 def solve(problem: Problem) -> list[int]:
@@ -145,8 +151,10 @@ def budget_row(programme: Programme, budget: Budget) -> _Row:
 
 def _fits(problem: Problem, choice: list[int]) -> bool:
     # A finite reduced limit is not negative here, and the solver's own rounding is relative to it.
-    return all(budget.reduced(choice) <= budget.reduced_limit + 1e-9 * max(1.0, budget.reduced_limit)
-               for budget in problem.budgets)
+    return all(
+        budget.reduced(choice) <= budget.reduced_limit + 1e-9 * max(1.0, budget.reduced_limit)
+        for budget in problem.budgets
+    )
 
 
 def _affordable(problem: Problem, value: float) -> NDArray[np.bool_]:
@@ -167,8 +175,10 @@ def _optimum(problem: Problem, programme: Programme, objective: FloatArray, rows
         if found is None:
             return best
         if not _fits(problem, found):
-            raise RuntimeError("allocation: HiGHS returned a plan beyond a budget by more than rounding; scale the "
-                               "cost table so that its entries span fewer orders of magnitude")
+            raise RuntimeError(
+                "allocation: HiGHS returned a plan beyond a budget by more than rounding; scale the "
+                "cost table so that its entries span fewer orders of magnitude"
+            )
         reached = problem.value(found)
         if best is not None and reached >= value * (1 - _TIE):
             return found if reached < value else best
@@ -179,8 +189,9 @@ def _optimum(problem: Problem, programme: Programme, objective: FloatArray, rows
         allowed = _affordable(problem, value)
 
 
-def _break_ties(problem: Problem, programme: Programme, objective: FloatArray, rows: list[_Row],
-                best: list[int]) -> list[int]:
+def _break_ties(
+    problem: Problem, programme: Programme, objective: FloatArray, rows: list[_Row], best: list[int]
+) -> list[int]:
     """Of the choices as good as ``best``, the one with the smallest budgets, then the lexicographically smallest."""
     value = problem.value(best)
 
@@ -201,20 +212,20 @@ def _break_ties(problem: Problem, programme: Programme, objective: FloatArray, r
         used = budget.reduced(best)
         rows.append(_Row.of(coefficients, used + (0.5 if budget.integral else _TIE * max(1.0, used))))
     other = np.ones(programme.count)
-    other[programme.binaries:] = 0.0
+    other[programme.binaries :] = 0.0
     other[_positions(programme, best)] = 0.0
     rival = programme.minimize(-other, rows, allowed)
     if rival is None or rival == best:
         return best
     for t, size in enumerate(programme.sizes):
         narrower = np.zeros(programme.count)
-        narrower[programme.starts[t]:programme.starts[t + 1]] = np.arange(size)
+        narrower[programme.starts[t] : programme.starts[t + 1]] = np.arange(size)
         if best[t] > 0:
             found = programme.minimize(narrower, rows, allowed)
             if found is not None and as_good(found) and found[t] < best[t]:
                 best = found
         allowed = allowed.copy()
-        allowed[programme.starts[t]:programme.starts[t + 1]] = np.arange(size) == best[t]
+        allowed[programme.starts[t] : programme.starts[t + 1]] = np.arange(size) == best[t]
     return best
 
 
@@ -237,5 +248,7 @@ def _infeasible(problem: Problem, programme: Programme) -> InfeasibleError:
         least = problem.used(budget.name, problem.plan(found))
         verb = "is exceeded: " if budget.reduced(found) > budget.reduced_limit else "holds alone: "
         parts.append(f"{budget.name} <= {budget.limit:.12g} {verb}the smallest feasible value{kept} is {least:.12g}")
-    return InfeasibleError(f"allocation: no plan meets the budgets. {'; '.join(parts)}. Raise a limit to its smallest "
-                           f"feasible value, or allow narrower widths")
+    return InfeasibleError(
+        f"allocation: no plan meets the budgets. {'; '.join(parts)}. Raise a limit to its smallest "
+        f"feasible value, or allow narrower widths"
+    )

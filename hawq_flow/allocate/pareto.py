@@ -107,20 +107,30 @@ def solve(problem: Problem, budget: Budget) -> IntArray:
                 full = (*state, d)
                 target = arrived.setdefault(tuple(full[i] for i in kept), [])
                 for piece in pieces:
-                    target.append(_Piece(piece.start, piece.stop, piece.cost + float(step[d]),
-                                         piece.objective + int(objective[t][d]), piece.code * size + d))
+                    target.append(
+                        _Piece(
+                            piece.start,
+                            piece.stop,
+                            piece.cost + float(step[d]),
+                            piece.objective + int(objective[t][d]),
+                            piece.code * size + d,
+                        )
+                    )
         if len(arrived) > MAX_STATES:
             carried = ", ".join(problem.labels[joint[i]] for i in kept)
-            raise NoChainError(f"pareto: {len(arrived)} joint widths of {carried} would have to be carried, more than "
-                               f"{MAX_STATES}: the layers are not a chain, or ties span it. Use method='ilp'")
+            raise NoChainError(
+                f"pareto: {len(arrived)} joint widths of {carried} would have to be carried, more than "
+                f"{MAX_STATES}: the layers are not a chain, or ties span it. Use method='ilp'"
+            )
         states, open_slots, pending = arrived, tuple(joint[i] for i in kept), (*pending, t)
         if len(kept) == len(joint):
             continue
         radix = int(np.prod([len(problem.widths[slot]) for slot in pending]))
         parts = [_unite(pieces, costs, objectives, ranks, radix) for _, pieces in sorted(states.items())]
         starts = np.cumsum([0, *(len(part[0]) for part in parts)])
-        states = {state: [_Piece(int(starts[i]), int(starts[i + 1]), 0, 0, 0)]
-                  for i, state in enumerate(sorted(states))}
+        states = {
+            state: [_Piece(int(starts[i]), int(starts[i + 1]), 0, 0, 0)] for i, state in enumerate(sorted(states))
+        }
         costs, objectives, keys, parents, codes = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         ranks = np.arange(len(keys)) if len(parts) == 1 else np.argsort(np.argsort(keys))
         levels.append(_Level(parents, codes, pending))
@@ -135,8 +145,9 @@ def _on_grid(problem: Problem) -> list[IntArray]:
     return [np.rint(np.ldexp(values, _GRID_BITS - exponent)).astype(np.int64) for values in problem.objective]
 
 
-def _unite(pieces: list[_Piece], costs: NDArray[np.generic], objectives: IntArray, ranks: IntArray,
-           radix: int) -> tuple[NDArray[np.generic], IntArray, IntArray, IntArray, IntArray]:
+def _unite(
+    pieces: list[_Piece], costs: NDArray[np.generic], objectives: IntArray, ranks: IntArray, radix: int
+) -> tuple[NDArray[np.generic], IntArray, IntArray, IntArray, IntArray]:
     """The pruned union of shifted fronts, in lexicographic order: costs, objectives, keys, parents, codes."""
     shifts: dict[tuple[int, int], list[_Piece]] = {}
     for piece in pieces:
@@ -149,12 +160,20 @@ def _unite(pieces: list[_Piece], costs: NDArray[np.generic], objectives: IntArra
         best = np.argsort(codes)
         if len(best) > 1:
             best = best[_prune(shift_cost[best], shift_objective[best])]
-        parts.append((np.add.outer(costs[start:stop], shift_cost[best]).ravel(),
-                      np.add.outer(objectives[start:stop], shift_objective[best]).ravel(), codes[best], start))
+        parts.append(
+            (
+                np.add.outer(costs[start:stop], shift_cost[best]).ravel(),
+                np.add.outer(objectives[start:stop], shift_objective[best]).ravel(),
+                codes[best],
+                start,
+            )
+        )
     total = sum(len(part[0]) for part in parts)
     if total > MAX_CANDIDATES:
-        raise NoChainError(f"pareto: {total} candidate points in one step, more than {MAX_CANDIDATES}: the budget "
-                           "takes too many values. Use method='ilp', or round the cost table")
+        raise NoChainError(
+            f"pareto: {total} candidate points in one step, more than {MAX_CANDIDATES}: the budget "
+            "takes too many values. Use method='ilp', or round the cost table"
+        )
     sizes = np.array([len(part[2]) for part in parts])
     bases = np.array([part[3] for part in parts])
     ends = np.cumsum([len(part[0]) for part in parts])
@@ -183,8 +202,9 @@ def _unite(pieces: list[_Piece], costs: NDArray[np.generic], objectives: IntArra
     return cost[found], objective[found], keys, parent, code
 
 
-def _prune(costs: NDArray[np.generic], objectives: IntArray,
-           key: Callable[[IntArray], IntArray] | None = None) -> IntArray:
+def _prune(
+    costs: NDArray[np.generic], objectives: IntArray, key: Callable[[IntArray], IntArray] | None = None
+) -> IntArray:
     """Indices, ascending, of the points that no other beats; of equal points the one of least ``key``, or the first."""
     if not len(costs):
         return np.zeros(0, dtype=np.int64)
@@ -206,8 +226,13 @@ def _prune(costs: NDArray[np.generic], objectives: IntArray,
     return np.sort(order[last])
 
 
-def _settle_ties(order: IntArray, costs: NDArray[np.generic], values: IntArray, improves: NDArray[np.bool_],
-                 key: Callable[[IntArray], IntArray]) -> IntArray:
+def _settle_ties(
+    order: IntArray,
+    costs: NDArray[np.generic],
+    values: IntArray,
+    improves: NDArray[np.bool_],
+    key: Callable[[IntArray], IntArray],
+) -> IntArray:
     """``order`` with the point of the least key in the place of each improving point that has equals."""
     leader = np.maximum.accumulate(np.where(improves, np.arange(len(order)), 0))
     tied = (costs == costs[leader]) & (values == values[leader]) & ~improves

@@ -67,8 +67,10 @@ class Term:
         if self.size < 1:
             raise ValueError(f"term: size {self.size}; expected at least 1")
         if not (math.isfinite(self.trace) and self.trace >= 0):
-            raise ValueError(f"term: trace {self.trace!r}; expected finite and >= 0 (a negative one would reward "
-                             f"errors: take max(trace, 0), or measure again at a minimum of the loss)")
+            raise ValueError(
+                f"term: trace {self.trace!r}; expected finite and >= 0 (a negative one would reward "
+                f"errors: take max(trace, 0), or measure again at a minimum of the loss)"
+            )
         for bits, error in self.errors.items():
             if not (math.isfinite(error) and error >= 0):
                 raise ValueError(f"term: error {error!r} at {bits} bits; expected finite and >= 0")
@@ -117,19 +119,29 @@ class Choices:
     activation_groups: Sequence[Sequence[str]] = ()
 
     @classmethod
-    def uniform(cls, shapes: Sequence[LayerShape], weights: Widths, activations: Widths | AsWeight, *,
-                input_bits: Widths | AsWeight = 16, output_bits: Widths | AsWeight = 16) -> Choices:
+    def uniform(
+        cls,
+        shapes: Sequence[LayerShape],
+        weights: Widths,
+        activations: Widths | AsWeight,
+        *,
+        input_bits: Widths | AsWeight = 16,
+        output_bits: Widths | AsWeight = 16,
+    ) -> Choices:
         """The same choices for every layer; ``input_bits`` for inputs, ``output_bits`` for layers nobody reads."""
         layers = [shape.name for shape in shapes]
         read = {shape.source for shape in shapes}
-        return cls(dict.fromkeys(layers, weights),
-                   {name: input_bits for name in dict.fromkeys(s.source for s in shapes) if name not in layers}
-                   | {name: activations if name in read else output_bits for name in layers})
+        return cls(
+            dict.fromkeys(layers, weights),
+            {name: input_bits for name in dict.fromkeys(s.source for s in shapes) if name not in layers}
+            | {name: activations if name in read else output_bits for name in layers},
+        )
 
     def fix(self, weights: Mapping[str, int] | None = None, activations: Mapping[str, int] | None = None) -> Choices:
         """These choices with some weights' or activations' widths fixed."""
-        return replace(self, weights={**self.weights, **(weights or {})},
-                       activations={**self.activations, **(activations or {})})
+        return replace(
+            self, weights={**self.weights, **(weights or {})}, activations={**self.activations, **(activations or {})}
+        )
 
 
 @dataclass(frozen=True)
@@ -168,8 +180,10 @@ class Budget:
 
     def reduced(self, choice: Sequence[int]) -> float:
         """Reduced cost of one width index for each slot."""
-        return float(sum(costs[choice[t]] for t, costs in enumerate(self.unary))
-                     + sum(costs[choice[s], choice[t]] for (s, t), costs in self.pairs.items()))
+        return float(
+            sum(costs[choice[t]] for t, costs in enumerate(self.unary))
+            + sum(costs[choice[s], choice[t]] for (s, t), costs in self.pairs.items())
+        )
 
     def total(self, reduced: float) -> float:
         """The cost, in the user's units, of a reduced cost."""
@@ -203,9 +217,13 @@ class Problem:
         """The bit plan of ``choice``."""
         layers = {shape.name for shape in self.shapes}
         activations = {name: self.bits(place, choice) for name, place in self.activation_places.items()}
-        return BitPlan.of({name: bits for name, bits in activations.items() if name not in layers},
-                          {name: LayerBits(self.bits(place, choice), activations[name])
-                           for name, place in self.weight_places.items()})
+        return BitPlan.of(
+            {name: bits for name, bits in activations.items() if name not in layers},
+            {
+                name: LayerBits(self.bits(place, choice), activations[name])
+                for name, place in self.weight_places.items()
+            },
+        )
 
     def used(self, budget: str, plan: BitPlan) -> float:
         """What ``plan`` uses of the budget called ``budget``."""
@@ -215,8 +233,10 @@ class Problem:
             return float(weight_bits(plan, self.shapes))
         if budget == "mean_bits":
             return mean_weight_bits(plan, self.shapes)
-        return math.fsum(self.tables[budget][s.name][_width(plan[s.name].weight), _width(plan.source_bits(s.source))]
-                         for s in self.shapes)
+        return math.fsum(
+            self.tables[budget][s.name][_width(plan[s.name].weight), _width(plan.source_bits(s.source))]
+            for s in self.shapes
+        )
 
 
 def _width(bits: Any) -> int:
@@ -237,8 +257,10 @@ def _widths(widths: Widths, where: str) -> tuple[int, ...]:
 def _same_names(found: Iterable[str], expected: Iterable[str], what: str) -> None:
     missing, unknown = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
     if missing or unknown:
-        raise ValueError(f"allocation: {what}: missing {', '.join(missing) or 'none'}; unknown "
-                         f"{', '.join(unknown) or 'none'}; name each exactly once")
+        raise ValueError(
+            f"allocation: {what}: missing {', '.join(missing) or 'none'}; unknown "
+            f"{', '.join(unknown) or 'none'}; name each exactly once"
+        )
 
 
 class _Slots:
@@ -248,15 +270,18 @@ class _Slots:
         layers = [shape.name for shape in shapes]
         inputs = [name for name in dict.fromkeys(shape.source for shape in shapes) if name not in layers]
         _same_names(choices.weights, layers, "widths of weights (one entry a layer)")
-        _same_names(choices.activations, [*inputs, *layers], "widths of activations (one entry a network input and a "
-                                                             "layer)")
+        _same_names(
+            choices.activations, [*inputs, *layers], "widths of activations (one entry a network input and a layer)"
+        )
         self.widths: list[tuple[int, ...]] = []
         self.labels: list[str] = []
         self.weights: dict[str, Place] = {}
         self.activations: dict[str, Place] = {}
         self._choices = choices
-        self._groups = {"weight": _groups(choices.weight_groups, layers, "weight"),
-                        "activation": _groups(choices.activation_groups, [*inputs, *layers], "activation")}
+        self._groups = {
+            "weight": _groups(choices.weight_groups, layers, "weight"),
+            "activation": _groups(choices.activation_groups, [*inputs, *layers], "activation"),
+        }
         for name in inputs:
             self._activation(name)
         for name in layers:
@@ -280,15 +305,20 @@ class _Slots:
         if isinstance(choice, AsWeight):
             layer = choice.layer or name
             if layer not in self._choices.weights:
-                raise ValueError(f"allocation: activation {name!r} is tied to the weights of {layer!r}, which is no "
-                                 f"layer; expected one of {', '.join(self._choices.weights)}")
+                raise ValueError(
+                    f"allocation: activation {name!r} is tied to the weights of {layer!r}, which is no "
+                    f"layer; expected one of {', '.join(self._choices.weights)}"
+                )
             if name in self._groups["activation"]:
-                raise ValueError(f"allocation: activation {name!r} is both tied to weights and in an activation "
-                                 f"group; choose one")
+                raise ValueError(
+                    f"allocation: activation {name!r} is both tied to weights and in an activation group; choose one"
+                )
             weight = self._weight(layer)
             place = Place(weight.slot, weight.offset + choice.offset)
-            _widths([width + place.offset for width in self.widths[place.slot]],
-                    f"allocation: activation {name!r}, tied to the weights of {layer!r} {choice.offset:+d}")
+            _widths(
+                [width + place.offset for width in self.widths[place.slot]],
+                f"allocation: activation {name!r}, tied to the weights of {layer!r} {choice.offset:+d}",
+            )
             self.activations[name] = place
             return place
         members = self._groups["activation"].get(name, (name,))
@@ -296,8 +326,9 @@ class _Slots:
         for member in members:
             widths = self._choices.activations[member]
             if isinstance(widths, AsWeight):
-                raise ValueError(f"allocation: activation {member!r} is both tied to weights and in an activation "
-                                 f"group; choose one")
+                raise ValueError(
+                    f"allocation: activation {member!r} is both tied to weights and in an activation group; choose one"
+                )
             allowed.append((member, widths))
         self.activations.update(dict.fromkeys(members, self._open(allowed, "activation")))
         return self.activations[name]
@@ -327,8 +358,14 @@ def _groups(groups: Sequence[Sequence[str]], known: Sequence[str], kind: str) ->
     return found
 
 
-def build(shapes: Sequence[LayerShape], terms: Terms, choices: Choices, budgets: Mapping[str, float],
-          tables: Mapping[str, CostTable] | None = None, zero_fraction: Mapping[str, float] | None = None) -> Problem:
+def build(
+    shapes: Sequence[LayerShape],
+    terms: Terms,
+    choices: Choices,
+    budgets: Mapping[str, float],
+    tables: Mapping[str, CostTable] | None = None,
+    zero_fraction: Mapping[str, float] | None = None,
+) -> Problem:
     """Bring an allocation problem into normal form; see :func:`hawq_flow.allocate.allocate` for the arguments.
 
     Raises
@@ -343,43 +380,69 @@ def build(shapes: Sequence[LayerShape], terms: Terms, choices: Choices, budgets:
     slots = _Slots(shapes, choices)
     _same_names(terms.weights, names, "terms of weights")
     if unknown := sorted(set(terms.activations) - set(slots.activations)):
-        raise ValueError(f"allocation: terms of activations name {', '.join(unknown)}; expected some of "
-                         f"{', '.join(slots.activations)}")
+        raise ValueError(
+            f"allocation: terms of activations name {', '.join(unknown)}; expected some of "
+            f"{', '.join(slots.activations)}"
+        )
     objective = [np.zeros(len(widths)) for widths in slots.widths]
     for name, place in slots.weights.items():
-        objective[place.slot] += _costs(terms.weights[name], slots.widths[place.slot], place.offset, f"weights of "
-                                                                                                     f"{name!r}")
+        objective[place.slot] += _costs(
+            terms.weights[name], slots.widths[place.slot], place.offset, f"weights of {name!r}"
+        )
     for name, place in slots.activations.items():
         if name in terms.activations:
-            objective[place.slot] += _costs(terms.activations[name], slots.widths[place.slot], place.offset,
-                                            f"activation {name!r}")
+            objective[place.slot] += _costs(
+                terms.activations[name], slots.widths[place.slot], place.offset, f"activation {name!r}"
+            )
         elif len(slots.widths[place.slot]) > 1 and not isinstance(choices.activations[name], AsWeight):
-            raise ValueError(f"allocation: activation {name!r} may choose among {len(slots.widths[place.slot])} "
-                             f"widths but has no term, so nothing would keep it from the narrowest; give its term, or "
-                             f"fix or tie its width")
+            raise ValueError(
+                f"allocation: activation {name!r} may choose among {len(slots.widths[place.slot])} "
+                f"widths but has no term, so nothing would keep it from the narrowest; give its term, or "
+                f"fix or tie its width"
+            )
     if clash := sorted(set(tables) & set(BUILT_IN_BUDGETS)):
         raise ValueError(f"allocation: tables named {', '.join(clash)}, which are built in; name them otherwise")
     normal = []
     for name, limit in budgets.items():
         if name not in BUILT_IN_BUDGETS and name not in tables:
-            raise ValueError(f"allocation: unknown budget {name!r}; expected one of "
-                             f"{', '.join([*BUILT_IN_BUDGETS, *tables])} (give others' costs in tables)")
+            raise ValueError(
+                f"allocation: unknown budget {name!r}; expected one of "
+                f"{', '.join([*BUILT_IN_BUDGETS, *tables])} (give others' costs in tables)"
+            )
         if not limit > 0:
             raise ValueError(f"allocation: budget {name!r} has limit {limit!r}; expected a positive number")
         normal.append(_budget(name, float(limit), shapes, slots, tables, zeros))
-    return Problem(shapes, terms, tuple(slots.widths), tuple(slots.labels), slots.weights, slots.activations,
-                   tuple(objective), tuple(normal), tables, zeros)
+    return Problem(
+        shapes,
+        terms,
+        tuple(slots.widths),
+        tuple(slots.labels),
+        slots.weights,
+        slots.activations,
+        tuple(objective),
+        tuple(normal),
+        tables,
+        zeros,
+    )
 
 
 def _costs(term: Term, widths: tuple[int, ...], offset: int, where: str) -> FloatArray:
     if missing := [width + offset for width in widths if width + offset not in term.errors]:
-        raise ValueError(f"allocation: {where}: no quantization error for {', '.join(map(str, missing))} bits, which "
-                         f"may be chosen; it has those for {', '.join(map(str, sorted(term.errors)))}")
+        raise ValueError(
+            f"allocation: {where}: no quantization error for {', '.join(map(str, missing))} bits, which "
+            f"may be chosen; it has those for {', '.join(map(str, sorted(term.errors)))}"
+        )
     return np.array([term.cost(width + offset) for width in widths])
 
 
-def _budget(name: str, limit: float, shapes: Sequence[LayerShape], slots: _Slots, tables: Mapping[str, CostTable],
-            zeros: Mapping[str, float]) -> Budget:
+def _budget(
+    name: str,
+    limit: float,
+    shapes: Sequence[LayerShape],
+    slots: _Slots,
+    tables: Mapping[str, CostTable],
+    zeros: Mapping[str, float],
+) -> Budget:
     """Tabulate one budget over slots, each layer's smallest cost moved to the constant, integers recognized."""
     constant, scale = 0.0, 1.0
     if name == "mean_bits":
@@ -387,8 +450,15 @@ def _budget(name: str, limit: float, shapes: Sequence[LayerShape], slots: _Slots
     layer_tables: list[tuple[Place, Place, FloatArray]] = []
     for shape in shapes:
         weight, source = slots.weights[shape.name], slots.activations[shape.source]
-        costs = np.array([[_cost(name, shape, w + weight.offset, a + source.offset, tables, zeros)
-                           for w in slots.widths[weight.slot]] for a in slots.widths[source.slot]])
+        costs = np.array(
+            [
+                [
+                    _cost(name, shape, w + weight.offset, a + source.offset, tables, zeros)
+                    for w in slots.widths[weight.slot]
+                ]
+                for a in slots.widths[source.slot]
+            ]
+        )
         if weight.slot == source.slot:  # only equal indices can occur together
             costs = np.diagonal(costs).copy()
         constant += float(costs.min())
@@ -415,14 +485,17 @@ def _budget(name: str, limit: float, shapes: Sequence[LayerShape], slots: _Slots
     return Budget(name, limit, constant, unit, integral, tuple(unary), pairs, scale)
 
 
-def _cost(name: str, shape: LayerShape, weight: int, source: int, tables: Mapping[str, CostTable],
-          zeros: Mapping[str, float]) -> float:
+def _cost(
+    name: str, shape: LayerShape, weight: int, source: int, tables: Mapping[str, CostTable], zeros: Mapping[str, float]
+) -> float:
     if name == "bops":
         return layer_bops(shape, weight, source, zero_fraction=zeros.get(shape.name, 0.0))
     if name in BUILT_IN_BUDGETS:
         return float(shape.weights * weight)
     entry = tables[name].get(shape.name, {}).get((weight, source))
     if entry is None or not math.isfinite(entry):
-        raise ValueError(f"allocation: table {name!r}, layer {shape.name!r}: cost {entry!r} for a weight of {weight} "
-                         f"and an input of {source} bits, which may be chosen together; expected a finite number")
+        raise ValueError(
+            f"allocation: table {name!r}, layer {shape.name!r}: cost {entry!r} for a weight of {weight} "
+            f"and an input of {source} bits, which may be chosen together; expected a finite number"
+        )
     return float(entry)

@@ -54,9 +54,16 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
-        return {"name": self.name, "kind": self.kind, "size": self.size, "trace": self.trace,
-                "errors": [[bits, error] for bits, error in self.errors], "allowed": list(self.allowed),
-                "chosen": self.chosen, "contribution": self.contribution}
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "size": self.size,
+            "trace": self.trace,
+            "errors": [[bits, error] for bits, error in self.errors],
+            "allowed": list(self.allowed),
+            "chosen": self.chosen,
+            "contribution": self.contribution,
+        }
 
 
 _ROW_KEYS = {"name", "kind", "size", "trace", "errors", "allowed", "chosen", "contribution"}
@@ -77,15 +84,25 @@ class Allocation:
         for use in self.budgets:
             if use.name == name:
                 return use
-        raise KeyError(f"allocation: no budget {name!r}; it has "
-                       f"{', '.join(use.name for use in self.budgets) or 'none'}")
+        raise KeyError(
+            f"allocation: no budget {name!r}; it has {', '.join(use.name for use in self.budgets) or 'none'}"
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """The table as plain dictionaries, one column ``error_<width>`` for each width: ready for a data frame."""
         widths = sorted({bits for row in self.table for bits, _ in row.errors})
-        return [{"name": row.name, "kind": row.kind, "size": row.size, "trace": row.trace,
-                 **{f"error_{bits}": dict(row.errors).get(bits) for bits in widths},
-                 "chosen": row.chosen, "contribution": row.contribution} for row in self.table]
+        return [
+            {
+                "name": row.name,
+                "kind": row.kind,
+                "size": row.size,
+                "trace": row.trace,
+                **{f"error_{bits}": dict(row.errors).get(bits) for bits in widths},
+                "chosen": row.chosen,
+                "contribution": row.contribution,
+            }
+            for row in self.table
+        ]
 
     def text(self) -> str:
         """The table, the objective and the budgets as aligned text (errors at the allowed widths)."""
@@ -95,23 +112,42 @@ class Allocation:
         for row in self.table:
             errors = dict(row.errors)
             known = {bits: f"{errors[bits]:.3g}" for bits in row.allowed if bits in errors}
-            lines.append([row.name, row.kind, "-" if row.size is None else str(row.size),
-                          "-" if row.trace is None else f"{row.trace:.4g}",
-                          *(known.get(bits, "-") for bits in widths), str(row.chosen), f"{row.contribution:.4g}"])
+            lines.append(
+                [
+                    row.name,
+                    row.kind,
+                    "-" if row.size is None else str(row.size),
+                    "-" if row.trace is None else f"{row.trace:.4g}",
+                    *(known.get(bits, "-") for bits in widths),
+                    str(row.chosen),
+                    f"{row.contribution:.4g}",
+                ]
+            )
         columns = [max(len(line[i]) for line in lines) for i in range(len(header))]
-        shown = ["  ".join(cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in
-                           enumerate(zip(line, columns, strict=True))).rstrip() for line in lines]
+        shown = [
+            "  ".join(
+                cell.ljust(width) if i < 2 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, columns, strict=True))
+            ).rstrip()
+            for line in lines
+        ]
         shown.append(f"objective {self.objective:.6g} ({self.method})")
-        shown += [f"{use.name}: {use.used:.12g}" + ("" if use.limit is None else f" of {use.limit:.12g}")
-                  for use in self.budgets]
+        shown += [
+            f"{use.name}: {use.used:.12g}" + ("" if use.limit is None else f" of {use.limit:.12g}")
+            for use in self.budgets
+        ]
         return "\n".join(shown)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form, version 1."""
-        return {"version": ALLOCATION_VERSION, "plan": self.plan.to_dict(), "objective": self.objective,
-                "method": self.method,
-                "budgets": {use.name: {"used": use.used, "limit": use.limit} for use in self.budgets},
-                "table": [row.to_dict() for row in self.table]}
+        return {
+            "version": ALLOCATION_VERSION,
+            "plan": self.plan.to_dict(),
+            "objective": self.objective,
+            "method": self.method,
+            "budgets": {use.name: {"used": use.used, "limit": use.limit} for use in self.budgets},
+            "table": [row.to_dict() for row in self.table],
+        }
 
     def to_json(self) -> str:
         """:meth:`to_dict` as indented JSON text with a final newline."""
@@ -122,8 +158,10 @@ class Allocation:
         """Read :meth:`to_dict`'s form back; ``ValueError`` on an unknown version or key."""
         _exact_keys(data, {"version", "plan", "objective", "method", "budgets", "table"}, "allocation")
         if data["version"] != ALLOCATION_VERSION:
-            raise ValueError(f"allocation: version {data['version']!r}; this hawq_flow reads version "
-                             f"{ALLOCATION_VERSION}. Allocate again")
+            raise ValueError(
+                f"allocation: version {data['version']!r}; this hawq_flow reads version "
+                f"{ALLOCATION_VERSION}. Allocate again"
+            )
         budgets = []
         for name, use in data["budgets"].items():
             _exact_keys(use, {"used", "limit"}, f"allocation, budget {name!r}")
@@ -149,8 +187,10 @@ def explain(problem: Problem, choice: Sequence[int], method: str, limits: Mappin
     rows += [_row(problem, choice, name, "activation") for name in inputs]
     for shape in problem.shapes:
         rows += [_row(problem, choice, shape.name, "weight"), _row(problem, choice, shape.name, "activation")]
-    budgets = tuple(BudgetUse(name, problem.used(name, plan), None if math.isinf(limit) else float(limit))
-                    for name, limit in limits.items())
+    budgets = tuple(
+        BudgetUse(name, problem.used(name, plan), None if math.isinf(limit) else float(limit))
+        for name, limit in limits.items()
+    )
     return Allocation(plan, problem.value(choice), budgets, method, tuple(rows))
 
 
@@ -166,6 +206,8 @@ def _row(problem: Problem, choice: Sequence[int], name: str, kind: str) -> Row:
 
 def _exact_keys(data: Mapping[str, Any], expected: set[str], where: str) -> None:
     if set(data) != expected:
-        raise ValueError(f"{where}: unknown keys {', '.join(sorted(set(data) - expected)) or 'none'}, missing keys "
-                         f"{', '.join(sorted(expected - set(data))) or 'none'}; expected exactly "
-                         f"{', '.join(sorted(expected))}")
+        raise ValueError(
+            f"{where}: unknown keys {', '.join(sorted(set(data) - expected)) or 'none'}, missing keys "
+            f"{', '.join(sorted(expected - set(data))) or 'none'}; expected exactly "
+            f"{', '.join(sorted(expected))}"
+        )

@@ -27,10 +27,21 @@ from hawq_flow.sensitivity.result import ActivationSensitivity, LayerSensitivity
 __all__ = ["ActivationSensitivity", "LayerSensitivity", "Sensitivity", "measure"]
 
 
-def measure(model: nn.Module, x: Tensor, y: Tensor, *, method: Literal["auto", "exact", "hutchinson"] = "auto",
-            input_name: str = "x", activations: bool = True, diagonals: bool = False, eigenvalue_samples: int = 1024,
-            eigenvalue_tolerance: float = 1e-4, relative_error: float = 0.01, max_iterations: int = 200,
-            seed: int = 0) -> Sensitivity:
+def measure(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    method: Literal["auto", "exact", "hutchinson"] = "auto",
+    input_name: str = "x",
+    activations: bool = True,
+    diagonals: bool = False,
+    eigenvalue_samples: int = 1024,
+    eigenvalue_tolerance: float = 1e-4,
+    relative_error: float = 0.01,
+    max_iterations: int = 200,
+    seed: int = 0,
+) -> Sensitivity:
     """Measure the Hessian traces of a float network on training data.
 
     The model is left as it was: mode, gradients, ``requires_grad`` and the global random generator.
@@ -74,8 +85,9 @@ def measure(model: nn.Module, x: Tensor, y: Tensor, *, method: Literal["auto", "
     if method not in ("auto", "exact", "hutchinson"):
         raise ValueError(f"sensitivity: method {method!r}; expected 'auto', 'exact' or 'hutchinson'")
     if max_iterations < 2:
-        raise ValueError(f"sensitivity: max_iterations {max_iterations}; expected at least 2 (one probe has no "
-                         f"standard error)")
+        raise ValueError(
+            f"sensitivity: max_iterations {max_iterations}; expected at least 2 (one probe has no standard error)"
+        )
     names = _check_model(model)
     device = next(model.parameters()).device
     x, y = x.detach().to(device), y.detach().to(device)
@@ -86,42 +98,88 @@ def measure(model: nn.Module, x: Tensor, y: Tensor, *, method: Literal["auto", "
             program = compile_program(model, tuple(x.shape[1:]), input_name)
         except NotPiecewiseLinear as error:
             if method == "exact":
-                raise ValueError(f"sensitivity: the exact method does not hold for this network: {error}. Use "
-                                 f"method='hutchinson', or 'auto'") from error
+                raise ValueError(
+                    f"sensitivity: the exact method does not hold for this network: {error}. Use "
+                    f"method='hutchinson', or 'auto'"
+                ) from error
             reason = str(error)
     generator = torch.Generator().manual_seed(seed)
     if program is not None:
-        return _exact(program, model, x, classes, activations, diagonals, eigenvalue_samples, eigenvalue_tolerance,
-                      generator,
-                      seed)
+        return _exact(
+            program,
+            model,
+            x,
+            classes,
+            activations,
+            diagonals,
+            eigenvalue_samples,
+            eigenvalue_tolerance,
+            generator,
+            seed,
+        )
     if diagonals:
         why = f", and {reason}" if reason else ""
         raise ValueError(f"sensitivity: diagonals come from the exact method only{why}; pass diagonals=False")
-    measured = [] if not activations else hutchinson_activations(
-        model, input_name, x, y, generator, tolerance=relative_error, max_iterations=max_iterations)
-    layers = hutchinson_layers(model, names, x, y, generator, tolerance=relative_error, max_iterations=max_iterations,
-                               eigenvalue_samples=eigenvalue_samples, eigenvalue_tolerance=eigenvalue_tolerance)
+    measured = (
+        []
+        if not activations
+        else hutchinson_activations(
+            model, input_name, x, y, generator, tolerance=relative_error, max_iterations=max_iterations
+        )
+    )
+    layers = hutchinson_layers(
+        model,
+        names,
+        x,
+        y,
+        generator,
+        tolerance=relative_error,
+        max_iterations=max_iterations,
+        eigenvalue_samples=eigenvalue_samples,
+        eigenvalue_tolerance=eigenvalue_tolerance,
+    )
     return Sensitivity(tuple(layers), tuple(measured), "hutchinson", reason, seed)
 
 
-def _exact(program: Program, model: nn.Module, x: Tensor, classes: int, activations: bool, diagonals: bool,
-           eigenvalue_samples: int, tolerance: float, generator: torch.Generator, seed: int) -> Sensitivity:
+def _exact(
+    program: Program,
+    model: nn.Module,
+    x: Tensor,
+    classes: int,
+    activations: bool,
+    diagonals: bool,
+    eigenvalue_samples: int,
+    tolerance: float,
+    generator: torch.Generator,
+    seed: int,
+) -> Sensitivity:
     layers, measured = exact_traces(program, model, x, classes, activations=activations, diagonals=diagonals)
     if eigenvalue_samples:
         eigenvalues = exact_eigenvalues(program, model, x[:eigenvalue_samples], generator, tolerance=tolerance)
-        layers = [dataclasses.replace(layer, top_eigenvalue=eigenvalues[layer.name][0],
-                                      eigenvalue_residual=eigenvalues[layer.name][1],
-                                      eigenvalue_samples=min(eigenvalue_samples, len(x))) for layer in layers]
+        layers = [
+            dataclasses.replace(
+                layer,
+                top_eigenvalue=eigenvalues[layer.name][0],
+                eigenvalue_residual=eigenvalues[layer.name][1],
+                eigenvalue_samples=min(eigenvalue_samples, len(x)),
+            )
+            for layer in layers
+        ]
     return Sensitivity(tuple(layers), tuple(measured), "exact", "", seed)
 
 
 def _check_model(model: nn.Module) -> list[str]:
     """Names of the layers in the order of the forward pass (of definition, when it cannot be traced)."""
-    norms = [f"{name} ({type(module).__name__})" for name, module in model.named_modules()
-             if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    norms = [
+        f"{name} ({type(module).__name__})"
+        for name, module in model.named_modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm)
+    ]
     if norms:
-        raise ValueError(f"sensitivity: the model still has batch norm: {', '.join(norms)}. Fold it into the "
-                         f"preceding layers' weights first; traces and quantization errors must be of the same weights")
+        raise ValueError(
+            f"sensitivity: the model still has batch norm: {', '.join(norms)}. Fold it into the "
+            f"preceding layers' weights first; traces and quantization errors must be of the same weights"
+        )
     modules = {name: module for name, module in model.named_modules() if is_layer(module)}
     if not modules:
         raise ValueError("sensitivity: the model has no Linear, Conv1d or Conv2d layer; expected at least one")
@@ -132,34 +190,46 @@ def _check_model(model: nn.Module) -> list[str]:
         weight = module.weight
         assert isinstance(weight, Tensor)
         if not bool(torch.isfinite(weight).all()):
-            raise ValueError(f"sensitivity: layer {name!r} has {int((~torch.isfinite(weight)).sum())} weights that "
-                             f"are not finite; the training diverged, train again")
+            raise ValueError(
+                f"sensitivity: layer {name!r} has {int((~torch.isfinite(weight)).sum())} weights that "
+                f"are not finite; the training diverged, train again"
+            )
         if owners.setdefault(id(weight), name) != name:
-            raise ValueError(f"sensitivity: layers {owners[id(weight)]!r} and {name!r} share one weight tensor; a bit "
-                             f"plan gives every layer its own width: copy the weights")
+            raise ValueError(
+                f"sensitivity: layers {owners[id(weight)]!r} and {name!r} share one weight tensor; a bit "
+                f"plan gives every layer its own width: copy the weights"
+            )
     try:
         called = list(layer_calls(trace(model), model))
     except NotPiecewiseLinear:  # method 'exact' reports this later, with its reason; 'hutchinson' needs no graph
         return list(modules)
     unused = [name for name in modules if name not in called]
     if unused:
-        raise ValueError(f"sensitivity: forward() does not call {', '.join(unused)}; remove what is not used, or it "
-                         f"would be given a width")
+        raise ValueError(
+            f"sensitivity: forward() does not call {', '.join(unused)}; remove what is not used, or it "
+            f"would be given a width"
+        )
     return called
 
 
 def _check_data(model: nn.Module, x: Tensor, y: Tensor) -> int:
     """The number of classes, after checking samples and labels against the model."""
     if x.ndim < 2 or not x.is_floating_point() or len(x) < 4:
-        raise ValueError(f"sensitivity: x has shape {tuple(x.shape)} and dtype {x.dtype}; expected (n, *features) in "
-                         f"floating point, n >= 4")
+        raise ValueError(
+            f"sensitivity: x has shape {tuple(x.shape)} and dtype {x.dtype}; expected (n, *features) in "
+            f"floating point, n >= 4"
+        )
     if y.shape != x.shape[:1] or y.dtype != torch.int64:
-        raise ValueError(f"sensitivity: y has shape {tuple(y.shape)} and dtype {y.dtype}; expected ({len(x)},) and "
-                         f"torch.int64, one label for each sample")
+        raise ValueError(
+            f"sensitivity: y has shape {tuple(y.shape)} and dtype {y.dtype}; expected ({len(x)},) and "
+            f"torch.int64, one label for each sample"
+        )
     # One sum instead of a mask; it cannot overflow in float64 unless a value is all but infinite.
     if not math.isfinite(float(x.sum(dtype=torch.float64))) and not bool(torch.isfinite(x).all()):
-        raise ValueError(f"sensitivity: {int((~torch.isfinite(x)).sum())} of {x.numel()} values of x are NaN or "
-                         f"infinite; clean and standardize the data first")
+        raise ValueError(
+            f"sensitivity: {int((~torch.isfinite(x)).sum())} of {x.numel()} values of x are NaN or "
+            f"infinite; clean and standardize the data first"
+        )
     first = next((module for _, module in model.named_modules() if isinstance(module, nn.Linear)), None)
     parameter = next(model.parameters())
     training = [module for module in model.modules() if module.training]
@@ -170,8 +240,9 @@ def _check_data(model: nn.Module, x: Tensor, y: Tensor) -> int:
             logits = model(x[:2].to(parameter.dtype))
     except RuntimeError as error:
         expected = f" (its first Linear layer takes {first.in_features} features)" if first is not None else ""
-        raise ValueError(f"sensitivity: the model does not take samples of shape {tuple(x.shape[1:])}{expected}: "
-                         f"{error}") from error
+        raise ValueError(
+            f"sensitivity: the model does not take samples of shape {tuple(x.shape[1:])}{expected}: {error}"
+        ) from error
     finally:
         for module in training:
             module.training = True
@@ -180,6 +251,8 @@ def _check_data(model: nn.Module, x: Tensor, y: Tensor) -> int:
         raise ValueError(f"sensitivity: the model returns {found}; expected logits of shape (n, C) with C >= 2 classes")
     classes = int(logits.shape[1])
     if not 0 <= int(y.min()) <= int(y.max()) < classes:
-        raise ValueError(f"sensitivity: labels run from {int(y.min())} to {int(y.max())}; the model's {classes} "
-                         f"logits expect 0 to {classes - 1}")
+        raise ValueError(
+            f"sensitivity: labels run from {int(y.min())} to {int(y.max())}; the model's {classes} "
+            f"logits expect 0 to {classes - 1}"
+        )
     return classes

@@ -100,8 +100,9 @@ def _forward(program: Program, weights: _Weights, x: Tensor) -> list[Tensor]:
     return values
 
 
-def _backward(program: Program, weights: _Weights, values: list[Tensor], *,
-              to_input: bool) -> Iterator[tuple[str, int, Tensor]]:
+def _backward(
+    program: Program, weights: _Weights, values: list[Tensor], *, to_input: bool
+) -> Iterator[tuple[str, int, Tensor]]:
     """Send the loss factor backward, as far as the input if ``to_input``, else to the layers.
 
     Yields ``("", value, adjoint)`` once the adjoint of a value is complete, and ``(layer, input value, adjoint)`` when
@@ -125,8 +126,12 @@ def _backward(program: Program, weights: _Weights, values: list[Tensor], *,
         elif step.kind == "relu":
             # The activations' own backward kernels, in one pass; the samples' signs broadcast over the columns.
             before = values[source].unsqueeze(1)
-            give(source, torch.ops.aten.leaky_relu_backward(adjoint, before, step.slope, False) if step.slope
-                 else torch.ops.aten.threshold_backward(adjoint, before, 0))
+            give(
+                source,
+                torch.ops.aten.leaky_relu_backward(adjoint, before, step.slope, False)
+                if step.slope
+                else torch.ops.aten.threshold_backward(adjoint, before, 0),
+            )
         elif step.kind == "flatten":
             give(source, adjoint.unflatten(2, values[source].shape[1:]))
         else:
@@ -142,8 +147,9 @@ def _chunk_size(weights: _Weights, x: Tensor, classes: int) -> int:
 
 
 @torch.no_grad()
-def exact_traces(program: Program, model: nn.Module, x: Tensor, classes: int, *,
-                 activations: bool, diagonals: bool) -> tuple[list[LayerSensitivity], list[ActivationSensitivity]]:
+def exact_traces(
+    program: Program, model: nn.Module, x: Tensor, classes: int, *, activations: bool, diagonals: bool
+) -> tuple[list[LayerSensitivity], list[ActivationSensitivity]]:
     """Traces of every layer and activation over the samples ``x``; see the module's docstring.
 
     Parameters
@@ -176,7 +182,7 @@ def exact_traces(program: Program, model: nn.Module, x: Tensor, classes: int, *,
     sizes: dict[int, int] = {}
     step = _chunk_size(weights, x, classes)
     for start in range(0, len(x), step):
-        values = _forward(program, weights, x[start:start + step].to(dtype))
+        values = _forward(program, weights, x[start : start + step].to(dtype))
         part = slice(start, start + step)
         sizes = {value: math.prod(values[value].shape[1:]) for value in by_value}
         squares = norms = values[0]
@@ -196,25 +202,36 @@ def exact_traces(program: Program, model: nn.Module, x: Tensor, classes: int, *,
             if value in by_value:
                 by_value[value][part] = norms
     samples = len(x)
-    layers = [LayerSensitivity(name, weights.weight[name].numel(), *_mean(traces), samples,
-                               diagonal=(diagonal[name] / samples).cpu().numpy() if diagonals else None)
-              for name, traces in by_layer.items()]
-    return layers, [ActivationSensitivity(name, sizes[value], *_mean(by_value[value]), samples)
-                    for name, value in wanted.items()]
+    layers = [
+        LayerSensitivity(
+            name,
+            weights.weight[name].numel(),
+            *_mean(traces),
+            samples,
+            diagonal=(diagonal[name] / samples).cpu().numpy() if diagonals else None,
+        )
+        for name, traces in by_layer.items()
+    ]
+    return layers, [
+        ActivationSensitivity(name, sizes[value], *_mean(by_value[value]), samples) for name, value in wanted.items()
+    ]
 
 
 def _mean(traces: Tensor) -> tuple[float, Literal["exact"], float, float]:
     """(trace, method, estimator's error, sampling error) of per-sample traces."""
     if not bool(torch.isfinite(traces).all()):
         bad = int((~torch.isfinite(traces)).sum())
-        raise ValueError(f"sensitivity: the traces of {bad} of {len(traces)} samples are not finite: the "
-                         "network's values overflow. Standardize the data, or train again")
+        raise ValueError(
+            f"sensitivity: the traces of {bad} of {len(traces)} samples are not finite: the "
+            "network's values overflow. Standardize the data, or train again"
+        )
     return float(traces.mean()), "exact", 0.0, float(traces.std()) / math.sqrt(len(traces))
 
 
 @torch.no_grad()
-def exact_eigenvalues(program: Program, model: nn.Module, x: Tensor, generator: torch.Generator, *,
-                      tolerance: float) -> dict[str, tuple[float, float]]:
+def exact_eigenvalues(
+    program: Program, model: nn.Module, x: Tensor, generator: torch.Generator, *, tolerance: float
+) -> dict[str, tuple[float, float]]:
     """Top eigenvalue of every layer's Hessian over all of ``x``, as (eigenvalue, residual).
 
     The product with a direction ``V`` (out x in) stays factorized: ``H V = E[U (U^T V x) x^T]``. Memory is
@@ -232,13 +249,21 @@ def exact_eigenvalues(program: Program, model: nn.Module, x: Tensor, generator: 
                 weight = torch.einsum("nko,no->nk", adjoint, source @ direction.T)
                 return (torch.einsum("nko,nk->no", adjoint, weight).T @ source).flatten() / len(source)
 
-            found[layer] = top_eigenvalue(product, adjoint.shape[2] * source.shape[1], generator, tolerance=tolerance,
-                                          device=source.device)
+            found[layer] = top_eigenvalue(
+                product, adjoint.shape[2] * source.shape[1], generator, tolerance=tolerance, device=source.device
+            )
     return {name: found.get(name, (0.0, 0.0)) for name in program.layers}
 
 
-def top_eigenvalue(product: Product, dimension: int, generator: torch.Generator, *, tolerance: float,
-                   device: torch.device, max_iterations: int = 200) -> tuple[float, float]:
+def top_eigenvalue(
+    product: Product,
+    dimension: int,
+    generator: torch.Generator,
+    *,
+    tolerance: float,
+    device: torch.device,
+    max_iterations: int = 200,
+) -> tuple[float, float]:
     """Largest eigenvalue of a symmetric operator by Lanczos with full reorthogonalization.
 
     Parameters

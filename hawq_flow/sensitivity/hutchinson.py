@@ -86,9 +86,18 @@ def _reached(mean: float, error: float, tolerance: float) -> bool:
     return error <= tolerance * abs(mean)
 
 
-def hutchinson_layers(model: nn.Module, names: list[str], x: Tensor, y: Tensor, generator: torch.Generator, *,
-                      tolerance: float, max_iterations: int, eigenvalue_samples: int,
-                      eigenvalue_tolerance: float) -> list[LayerSensitivity]:
+def hutchinson_layers(
+    model: nn.Module,
+    names: list[str],
+    x: Tensor,
+    y: Tensor,
+    generator: torch.Generator,
+    *,
+    tolerance: float,
+    max_iterations: int,
+    eigenvalue_samples: int,
+    eigenvalue_tolerance: float,
+) -> list[LayerSensitivity]:
     """Trace and top eigenvalue of every named layer's Hessian; see the module's docstring.
 
     Parameters
@@ -117,11 +126,29 @@ def hutchinson_layers(model: nn.Module, names: list[str], x: Tensor, y: Tensor, 
             count = min(_PROBES_PER_ROUND, max(2, max_iterations - probes.count))
             probes.add([_pyhessian_probes(scratch, bx, by, count, _seed(generator)) for bx, by in batches])
             converged = _reached(probes.mean, probes.estimator_error, tolerance)
-        value, residual = (None, None) if not eigenvalue_samples else _eigenvalue(
-            scratch, weight, x[:eigenvalue_samples], y[:eigenvalue_samples], generator, eigenvalue_tolerance)
-        results.append(LayerSensitivity(
-            name, weight.numel(), probes.mean, "hutchinson", probes.estimator_error, probes.sampling_error, len(x),
-            probes.count, converged, value, residual, min(eigenvalue_samples, len(x))))
+        value, residual = (
+            (None, None)
+            if not eigenvalue_samples
+            else _eigenvalue(
+                scratch, weight, x[:eigenvalue_samples], y[:eigenvalue_samples], generator, eigenvalue_tolerance
+            )
+        )
+        results.append(
+            LayerSensitivity(
+                name,
+                weight.numel(),
+                probes.mean,
+                "hutchinson",
+                probes.estimator_error,
+                probes.sampling_error,
+                len(x),
+                probes.count,
+                converged,
+                value,
+                residual,
+                min(eigenvalue_samples, len(x)),
+            )
+        )
     return results
 
 
@@ -141,8 +168,9 @@ def _pyhessian_probes(model: nn.Module, x: Tensor, y: Tensor, count: int, seed: 
     return [float(value) for value in values]
 
 
-def _eigenvalue(model: nn.Module, weight: nn.Parameter, x: Tensor, y: Tensor, generator: torch.Generator,
-                tolerance: float) -> tuple[float, float]:
+def _eigenvalue(
+    model: nn.Module, weight: nn.Parameter, x: Tensor, y: Tensor, generator: torch.Generator, tolerance: float
+) -> tuple[float, float]:
     """Lanczos, as PyHessian's power iteration adds 1e-6 to every norm, which shrinks small eigenvalues."""
     loss = nn.functional.cross_entropy(model(x), y)
     (gradient,) = torch.autograd.grad(loss, weight, create_graph=True)
@@ -170,8 +198,16 @@ class _FromActivation(fx.Interpreter):
         return value
 
 
-def hutchinson_activations(model: nn.Module, input_name: str, x: Tensor, y: Tensor, generator: torch.Generator, *,
-                           tolerance: float, max_iterations: int) -> list[ActivationSensitivity]:
+def hutchinson_activations(
+    model: nn.Module,
+    input_name: str,
+    x: Tensor,
+    y: Tensor,
+    generator: torch.Generator,
+    *,
+    tolerance: float,
+    max_iterations: int,
+) -> list[ActivationSensitivity]:
     """Trace of the Hessian in every activation, mean over samples, each sample with its own signs.
 
     Samples do not mix, so one product with signs over the whole batch is one estimate for every sample of it.
@@ -187,8 +223,10 @@ def hutchinson_activations(model: nn.Module, input_name: str, x: Tensor, y: Tens
         graph = trace(scratch)
         nodes = activation_nodes(graph, scratch, input_name)
     except NotPiecewiseLinear as error:
-        raise ValueError(f"activation sensitivities: {error}. Make forward() traceable by torch.fx, or pass "
-                         f"activations=False and fix or tie the activation widths") from error
+        raise ValueError(
+            f"activation sensitivities: {error}. Make forward() traceable by torch.fx, or pass "
+            f"activations=False and fix or tie the activation widths"
+        ) from error
     module = fx.GraphModule(scratch, graph)
     x = x.double()
     results = []
@@ -216,14 +254,17 @@ def hutchinson_activations(model: nn.Module, input_name: str, x: Tensor, y: Tens
             spread = math.sqrt(float(variances.mean()) / count / len(x))
             converged = _reached(mean, spread, tolerance)
         sampling = math.sqrt(max(0.0, float(means.var()) / len(x) - spread**2))
-        results.append(ActivationSensitivity(name, runs[0][0][0].numel(), mean, "hutchinson", spread, sampling, len(x),
-                                             count, converged))
+        results.append(
+            ActivationSensitivity(
+                name, runs[0][0][0].numel(), mean, "hutchinson", spread, sampling, len(x), count, converged
+            )
+        )
     return results
 
 
 def _per_sample(leaf: Tensor, gradient: Tensor, generator: torch.Generator) -> Tensor:
     """``v_s^T H_s v_s`` for every sample ``s``, float64 of shape (n,)."""
-    signs = (torch.randint(0, 2, leaf.shape, generator=generator).to(leaf) * 2 - 1)
+    signs = torch.randint(0, 2, leaf.shape, generator=generator).to(leaf) * 2 - 1
     if not gradient.requires_grad:  # the loss does not depend on this activation, or only linearly
         return torch.zeros(len(leaf), dtype=torch.float64, device=leaf.device)
     (product,) = torch.autograd.grad(gradient, leaf, signs, retain_graph=True)

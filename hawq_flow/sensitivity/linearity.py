@@ -52,9 +52,23 @@ _LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d)
 _RELUS: tuple[Any, ...] = (functional.relu, torch.relu, torch.relu_)
 _DROPOUTS: tuple[Any, ...] = (functional.dropout,)
 _ADDS: tuple[Any, ...] = (operator.add, operator.iadd, torch.add)
-_UNARY: tuple[Any, ...] = (*_RELUS, *_DROPOUTS, functional.leaky_relu, functional.gelu, functional.silu, functional.elu,
-                           functional.softplus, functional.hardtanh, functional.relu6, torch.sigmoid, torch.tanh,
-                           functional.sigmoid, functional.tanh, functional.hardsigmoid, functional.hardswish)
+_UNARY: tuple[Any, ...] = (
+    *_RELUS,
+    *_DROPOUTS,
+    functional.leaky_relu,
+    functional.gelu,
+    functional.silu,
+    functional.elu,
+    functional.softplus,
+    functional.hardtanh,
+    functional.relu6,
+    torch.sigmoid,
+    torch.tanh,
+    functional.sigmoid,
+    functional.tanh,
+    functional.hardsigmoid,
+    functional.hardswish,
+)
 _UNARY_METHODS = ("relu", "sigmoid", "tanh")
 
 
@@ -97,8 +111,10 @@ def activation_nodes(graph: fx.Graph, model: nn.Module, input_name: str) -> dict
     found = {input_name: inputs[0]}
     for name, nodes in layer_calls(graph, model).items():
         if len(nodes) > 1:
-            raise NotPiecewiseLinear(f"layer {name!r} is called {len(nodes)} times: the logits are not linear in its "
-                                     f"weights, and it has no single output")
+            raise NotPiecewiseLinear(
+                f"layer {name!r} is called {len(nodes)} times: the logits are not linear in its "
+                f"weights, and it has no single output"
+            )
         node = nodes[0]
         while len(node.users) == 1 and _is_unary(user := next(iter(node.users)), model):
             node = user
@@ -110,7 +126,8 @@ def _is_unary(node: fx.Node, model: nn.Module) -> bool:
     if node.op == "call_module":
         module = model.get_submodule(str(node.target))
         elementwise = type(module).__module__ == "torch.nn.modules.activation" and not isinstance(
-            module, (nn.Softmax, nn.Softmin, nn.LogSoftmax, nn.Softmax2d, nn.MultiheadAttention))
+            module, (nn.Softmax, nn.Softmin, nn.LogSoftmax, nn.Softmax2d, nn.MultiheadAttention)
+        )
         return elementwise or isinstance(module, (*_IDENTITIES, nn.Flatten))
     if node.op == "call_method":
         return node.target in (*_UNARY_METHODS, "flatten")
@@ -155,8 +172,9 @@ def compile_program(model: nn.Module, features: tuple[int, ...], input_name: str
     return Program(tuple(steps), logits, layers, {name: index[node] for name, node in activations.items()})
 
 
-def _step(node: fx.Node, model: nn.Module, index: dict[fx.Node, int], shapes: dict[int, tuple[int, ...]],
-          output: int) -> tuple[Step | None, tuple[int, ...]]:
+def _step(
+    node: fx.Node, model: nn.Module, index: dict[fx.Node, int], shapes: dict[int, tuple[int, ...]], output: int
+) -> tuple[Step | None, tuple[int, ...]]:
     """The step of one graph node with its output's shape; None for an identity."""
     sources = tuple(index[arg] for arg in node.args if isinstance(arg, fx.Node))
     shape = shapes[sources[0]] if sources else ()
@@ -166,12 +184,16 @@ def _step(node: fx.Node, model: nn.Module, index: dict[fx.Node, int], shapes: di
         module = model.get_submodule(name)
         if type(module) is nn.Linear:
             if len(shape) != 1:
-                raise NotPiecewiseLinear(f"layer {name!r} is applied at every position of a value of shape {shape}; "
-                                         f"its weights meet several inputs of one sample, which the factorized form "
-                                         f"does not cover")
+                raise NotPiecewiseLinear(
+                    f"layer {name!r} is applied at every position of a value of shape {shape}; "
+                    f"its weights meet several inputs of one sample, which the factorized form "
+                    f"does not cover"
+                )
             if shape[0] != module.in_features:
-                raise ValueError(f"layer {name!r} receives {shape[0]} features; expected {module.in_features}. Give x "
-                                 f"the features the model was trained on")
+                raise ValueError(
+                    f"layer {name!r} receives {shape[0]} features; expected {module.in_features}. Give x "
+                    f"the features the model was trained on"
+                )
             return Step("linear", output, sources, layer=name), (module.out_features,)
         if isinstance(module, _IDENTITIES):
             return None, shape
@@ -181,8 +203,9 @@ def _step(node: fx.Node, model: nn.Module, index: dict[fx.Node, int], shapes: di
             return Step("relu", output, sources, slope=float(module.negative_slope)), shape
         if type(module) is nn.Flatten and module.start_dim == 1 and module.end_dim == -1:
             return _flatten(output, sources, shape)
-        raise NotPiecewiseLinear(f"module {name!r} is a {type(module).__name__}, which is not known to be piecewise "
-                                 f"linear")
+        raise NotPiecewiseLinear(
+            f"module {name!r} is a {type(module).__name__}, which is not known to be piecewise linear"
+        )
     if node.op == "call_function":
         if target in _RELUS:
             return Step("relu", output, sources), shape

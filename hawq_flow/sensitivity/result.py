@@ -121,8 +121,10 @@ class Sensitivity:
         for entry in self.activations:
             if entry.name == name:
                 return entry
-        raise KeyError(f"sensitivity: no activation {name!r}; it has "
-                       f"{', '.join(entry.name for entry in self.activations) or 'none'}")
+        raise KeyError(
+            f"sensitivity: no activation {name!r}; it has "
+            f"{', '.join(entry.name for entry in self.activations) or 'none'}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form, version 1; diagonals become nested lists."""
@@ -131,8 +133,14 @@ class Sensitivity:
             plain = {f.name: getattr(entry, f.name) for f in dataclasses.fields(entry)}
             plain["diagonal"] = None if entry.diagonal is None else entry.diagonal.tolist()
             layers.append(plain)
-        return {"version": SENSITIVITY_VERSION, "method": self.method, "reason": self.reason, "seed": self.seed,
-                "layers": layers, "activations": [dataclasses.asdict(entry) for entry in self.activations]}
+        return {
+            "version": SENSITIVITY_VERSION,
+            "method": self.method,
+            "reason": self.reason,
+            "seed": self.seed,
+            "layers": layers,
+            "activations": [dataclasses.asdict(entry) for entry in self.activations],
+        }
 
     def to_json(self) -> str:
         """:meth:`to_dict` as indented JSON text with a final newline."""
@@ -143,8 +151,10 @@ class Sensitivity:
         """Read :meth:`to_dict`'s form back; ``ValueError`` on an unknown version or key, or a wrong value."""
         _exact_keys(data, {"version", "method", "reason", "seed", "layers", "activations"}, "sensitivity")
         if data["version"] != SENSITIVITY_VERSION:
-            raise ValueError(f"sensitivity: version {data['version']!r}; this hawq_flow reads version "
-                             f"{SENSITIVITY_VERSION}. Run the sensitivity stage again")
+            raise ValueError(
+                f"sensitivity: version {data['version']!r}; this hawq_flow reads version "
+                f"{SENSITIVITY_VERSION}. Run the sensitivity stage again"
+            )
         layers = []
         for i, entry in enumerate(data["layers"]):
             where = f"sensitivity, layer {i}"
@@ -153,8 +163,10 @@ class Sensitivity:
             _check_values(values, where)
             diagonal = None if entry["diagonal"] is None else np.array(entry["diagonal"], dtype=np.float64)
             if diagonal is not None and diagonal.size != entry["parameters"]:
-                raise ValueError(f"{where}: a diagonal of {diagonal.size} values; expected one for each of its "
-                                 f"{entry['parameters']} weights")
+                raise ValueError(
+                    f"{where}: a diagonal of {diagonal.size} values; expected one for each of its "
+                    f"{entry['parameters']} weights"
+                )
             layers.append(LayerSensitivity(**values, diagonal=diagonal))
         activations = []
         for i, entry in enumerate(data["activations"]):
@@ -189,7 +201,8 @@ def _check_values(entry: Mapping[str, Any], where: str) -> None:
             expected = "an integer" if least is None else f"an integer of at least {least}"
         else:
             valid = (value is None and key in _OPTIONAL) or (
-                isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value))
+                isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+            )
             expected = "a finite number"
         if not valid:
             raise ValueError(f"{where}: {key} is {value!r}; expected {expected}")
@@ -197,6 +210,8 @@ def _check_values(entry: Mapping[str, Any], where: str) -> None:
 
 def _exact_keys(data: Mapping[str, Any], expected: set[str], where: str) -> None:
     if set(data) != expected:
-        raise ValueError(f"{where}: unknown keys {', '.join(sorted(set(data) - expected)) or 'none'}, missing keys "
-                         f"{', '.join(sorted(expected - set(data))) or 'none'}; expected exactly "
-                         f"{', '.join(sorted(expected))}")
+        raise ValueError(
+            f"{where}: unknown keys {', '.join(sorted(set(data) - expected)) or 'none'}, missing keys "
+            f"{', '.join(sorted(expected - set(data))) or 'none'}; expected exactly "
+            f"{', '.join(sorted(expected))}"
+        )

@@ -1,0 +1,109 @@
+"""From sensitivities to plans: terms measured with the experiment's own quantizers, budgets by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hawq_flow import allocate, choose
+from hawq_flow.config import AllocateConfig, ConfigError, PlansConfig, build
+from hawq_flow.plan import bops, mean_weight_bits, weight_bits
+from hawq_flow.quant import QuantConfig, QuantNetwork, quantize
+from hawq_flow.sensitivity import Sensitivity, measure
+from hawq_flow.topology import Topology, read
+
+
+@pytest.fixture(scope="module")
+def problem() -> tuple[nn.Module, Topology, np.ndarray, Sensitivity]:
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+    x = np.random.default_rng(0).normal(size=(400, 6))
+    y = torch.from_numpy(np.random.default_rng(1).integers(0, 3, 400))
+    return model, read(model), x, measure(model, torch.from_numpy(x.astype(np.float32)), y)
+
+
+def _terms(problem: tuple[nn.Module, Topology, np.ndarray, Sensitivity], **options: object) -> allocate.Terms:
+    _, topology, x, measured = problem
+    return choose.terms(topology, x, measured, AllocateConfig(**options), QuantConfig())  # type: ignore[arg-type]
+
+
+def test_activations_are_those_of_the_model(problem: tuple[nn.Module, Topology, np.ndarray, Sensitivity]) -> None:
+    model, topology, x, _ = problem
+    values = choose.activations(topology, x)
+    expected = model(torch.from_numpy(x.astype(np.float32))).detach().numpy()
+    np.testing.assert_allclose(values[topology.output], expected, atol=1e-5)
+    assert (values["0"] >= 0).all()
+    assert (values["4"] < 0).any()
+
+
+def test_activation_errors_are_those_of_calibration(
+    problem: tuple[nn.Module, Topology, np.ndarray, Sensitivity],
+) -> None:
+    """The first layer's term equals the error that a calibrated network of that width makes in its first activation."""
+    model, topology, x, _ = problem
+    term = _terms(problem).activations["0"]
+    for bits in (3, 6):
+        plan = choose.homogeneous_plan(topology.shapes, bits, PlansConfig(input_bits=24))
+        network: QuantNetwork = quantize(model, plan)
+        network.calibrate(torch.from_numpy(x))
+        layer = network.layers[0]
+        scale = float(layer.log_scale.detach().double().exp())  # type: ignore[operator, union-attr]
+        a = choose.activations(topology, x)["0"]
+        error = float(((np.clip(np.rint(a / scale), 0, 2**bits - 1) * scale - a) ** 2).sum() / len(a))
+        assert term.errors[bits] == pytest.approx(error, rel=1e-3)
+
+
+def test_output_has_no_term_and_emphasis_multiplies(
+    problem: tuple[nn.Module, Topology, np.ndarray, Sensitivity],
+) -> None:
+    one, three = _terms(problem), _terms(problem, activation_emphasis=3.0)
+    assert set(one.activations) == {"0", "2"}
+    for name in one.activations:
+        assert three.activations[name].trace == pytest.approx(3 * one.activations[name].trace)
+    assert three.weights == one.weights
+
+
+@pytest.mark.parametrize("options", [{"bops": 0.5}, {"bops": None, "mean_bits": 4.2}, {"bops": 0.7, "mean_bits": 4.0}])
+def test_budgets_hold(
+    problem: tuple[nn.Module, Topology, np.ndarray, Sensitivity], options: dict[str, float | None]
+) -> None:
+    shapes, plans = problem[1].shapes, PlansConfig()
+    config = AllocateConfig(**options)  # type: ignore[arg-type]
+    found, front = choose.mixed_plan(shapes, _terms(problem), config, plans, "mixed")
+    assert (front is not None) == (set(options) == {"bops"})
+    if config.bops is not None:
+        reference = bops(choose.homogeneous_plan(shapes, 8, plans), shapes)
+        assert bops(found.plan, shapes) <= options["bops"] * reference * (1 + 1e-9)  # type: ignore[operator]
+    if config.mean_bits is not None:
+        assert mean_weight_bits(found.plan, shapes) <= config.mean_bits
+
+
+def test_named_and_absolute_budgets(problem: tuple[nn.Module, Topology, np.ndarray, Sensitivity]) -> None:
+    shapes, plans, terms = problem[1].shapes, PlansConfig(), _terms(problem)
+    reference = bops(choose.homogeneous_plan(shapes, 8, plans), shapes)
+    config = AllocateConfig(bops={"small": 0.4, "large": 0.8 * reference}, fixed={"4": 8}, tied=(("0", "2"),))
+    small, _ = choose.mixed_plan(shapes, terms, config, plans, "small")
+    large, _ = choose.mixed_plan(shapes, terms, config, plans, "large")
+    assert bops(small.plan, shapes) <= 0.4 * reference < bops(large.plan, shapes) <= 0.8 * reference
+    assert small.objective > large.objective
+    for found in (small, large):
+        assert found.plan["4"].weight == 8
+        assert found.plan["0"].weight == found.plan["2"].weight
+        assert weight_bits(found.plan, shapes) > 0
+
+
+@pytest.mark.parametrize(
+    ("section", "text"),
+    [
+        ({"bops": {}}, "bops is an empty table"),
+        ({"bops": {"int8": 0.5}}, "plan name 'int8'; expected letters"),
+        ({"bops": {"a b": 0.5}}, "plan name 'a b'"),
+        ({"bops": {"lean": 0.0}}, "bops of plan 'lean' 0.0; expected above 0"),
+        ({"activation_emphasis": 0.0}, "activation_emphasis 0.0; expected above 0"),
+    ],
+)
+def test_bad_budgets_are_refused(section: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        build(AllocateConfig, section, "allocate")
