@@ -238,14 +238,19 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
             raise ConfigError(f"{where}: found {value!r}; expected a section")
         return build(hint, value, where)
     if origin in (types.UnionType, typing.Union):
+        errors: list[str] = []
         for option in args:
             if option is type(None):
                 continue
             try:
                 return _convert(option, value, where)
             except ConfigError as error:
-                last = error
-        raise last
+                errors.append(str(error))
+        deeper = [error for error in errors if not error.startswith(f"{where}: found")]
+        if deeper:  # the right kind of value, with something wrong inside
+            raise ConfigError(deeper[0])
+        wanted = " or ".join(error.rsplit("expected ", 1)[1] for error in errors)
+        raise ConfigError(f"{where}: found {value!r}; expected {wanted}")
     if origin is Literal:
         if value not in args:
             raise ConfigError(f"{where}: found {value!r}; expected one of {', '.join(map(repr, args))}")

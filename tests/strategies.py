@@ -219,6 +219,21 @@ def nasty_network() -> IntegerNetwork:
     return IntegerNetwork((InputSpec("x", (4,), IntType(16, True)),), tuple(ops), outputs)
 
 
+def parts(network: IntegerNetwork, outputs: int) -> list[IntegerNetwork]:
+    """The network cut into networks of at most ``outputs`` outputs, each with the ops that these need."""
+    result = []
+    for start in range(0, len(network.outputs), outputs):
+        kept = network.outputs[start : start + outputs]
+        needed = {output.name for output in kept}
+        for op in reversed(network.ops):
+            if op.name in needed:
+                needed.update(op.inputs)
+        result.append(
+            dataclasses.replace(network, ops=tuple(op for op in network.ops if op.name in needed), outputs=kept)
+        )
+    return result
+
+
 def planted(network: IntegerNetwork) -> dict[str, tuple[IntegerNetwork, str]]:
     """The jets-like network with one error of one unit in it, and the value that shows it first."""
     dense, scale = network.op("fc2"), network.op("act2")

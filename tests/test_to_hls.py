@@ -1,4 +1,4 @@
-"""hls4ml projects: exact in C simulation, complete, portable, the same bytes; and refused where they could not be exact."""
+"""hls4ml projects: exact in C simulation, complete, portable, the same bytes; refused where they could not be exact."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from strategies import jets_like, nasty_network, parts, rows_for
 
 from hawq_flow import interpret, to_hls, to_qonnx
 from hawq_flow.network import Dense, InputSpec, IntegerNetwork, OutputSpec, Requantize, Reshape
@@ -19,7 +20,6 @@ from hawq_flow.numeric import IntType, Rounding
 from hawq_flow.to_hls import FixedType, HlsConfig, ProjectError
 from hawq_flow.to_qonnx import NotExact
 from hawq_flow.tools import ToolError
-from strategies import jets_like, nasty_network, rows_for
 
 TINY = jets_like(sizes=(4, 6, 8, 4, 3))
 
@@ -32,11 +32,26 @@ def hashes(folder: Path) -> dict[str, str]:
 def assert_csim_equal(network: IntegerNetwork, folder: Path, config: HlsConfig, rows: int = 150) -> to_hls.Csim:
     project = to_hls.write_project(network, folder / "project", config)
     csim = to_hls.compile_csim(project, folder / "build")
-    x = rows_for(network, rows=rows)
+    source = network.values[network.inputs[0].name]
+    x = np.clip(rows_for(network, rows=rows), source.low, source.high)  # channels may differ in width
     expected = interpret.trace(network, x)
     for name, values in csim.run(x).items():
         np.testing.assert_array_equal(values, expected[name], err_msg=name)
     return csim
+
+
+def two_axes() -> IntegerNetwork:
+    """Channel widths on the input; a scale and a zero point for each channel of a value of two axes; reshapes."""
+    return IntegerNetwork(
+        (InputSpec("x", (2, 3), IntType((8, 5), True)),),
+        (
+            Requantize("q", "x", np.array([[1], [3]]), np.array([[1], [2]]), np.array([[1], [0]]), IntType(6, True)),
+            Reshape("flat", "q", (6,)),
+            Dense("fc", "flat", np.arange(-6, 6).reshape(2, 6), np.array([1, 2])),
+            Reshape("out", "fc", (1, 2)),
+        ),
+        (OutputSpec("out"),),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +74,10 @@ def test_everything_nasty_is_exact(tmp_path: Path, backend: str) -> None:
     assert_csim_equal(nasty_network(), tmp_path, HlsConfig(backend=backend))
 
 
+def test_two_axes_and_channel_widths_at_the_input(tmp_path: Path) -> None:
+    assert_csim_equal(two_axes(), tmp_path, HlsConfig(io_type="io_stream"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["Vitis", "Vivado"])
 @pytest.mark.parametrize(
@@ -74,7 +93,8 @@ def test_every_form_of_hardware_is_exact(
     tmp_path: Path, backend: str, io_type: str, strategy: str, reuse_factor: int
 ) -> None:
     config = HlsConfig(backend=backend, io_type=io_type, strategy=strategy, reuse_factor=reuse_factor)
-    for number, network in enumerate([nasty_network(), TINY]):
+    nasty = parts(nasty_network(), 5) if io_type == "io_stream" else [nasty_network()]
+    for number, network in enumerate([*nasty, TINY, two_axes()]):
         assert_csim_equal(network, tmp_path / str(number), config)
 
 
@@ -83,6 +103,15 @@ def test_resource_strategy_streams_and_reuse(tmp_path: Path) -> None:
     csim = assert_csim_equal(TINY, tmp_path, config)
     assert csim.manifest["config"]["strategy"] == "Resource"
     assert {layer["reuse_factor"] for layer in csim.manifest["layers"].values()} >= {2}
+
+
+def test_outputs_keep_their_names_in_whatever_order_they_are_listed(tmp_path: Path) -> None:
+    network = dataclasses.replace(TINY, outputs=(OutputSpec("act4"), OutputSpec("act2"), OutputSpec("fc3")))
+    csim = assert_csim_equal(network, tmp_path, HlsConfig(io_type="io_stream"))
+    assert [entry["value"] for entry in csim.manifest["outputs"]] == ["act2", "fc3", "act4"]
+    top = (tmp_path / "project" / "firmware" / "network.h").read_text()
+    positions = [top.index(f" {entry['port']}") for entry in csim.manifest["outputs"]]
+    assert positions == sorted(positions)
 
 
 def test_a_traced_build_gives_every_value(tiny: Path, tmp_path: Path) -> None:
@@ -233,12 +262,12 @@ def test_the_project_is_absent_or_complete(tiny: Path, tmp_path: Path, monkeypat
 def test_an_hls4ml_that_does_something_else_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = to_hls.design
 
-    def without_a_layer(network: IntegerNetwork, model: onnx.ModelProto) -> to_hls.Design:
-        plan = right(network, model)
+    def without_a_layer(network: IntegerNetwork, model: onnx.ModelProto, io_type: str) -> to_hls.Design:
+        plan = right(network, model, io_type)
         return dataclasses.replace(plan, layers=plan.layers[:-1])
 
-    def with_another_weight(network: IntegerNetwork, model: onnx.ModelProto) -> to_hls.Design:
-        plan = right(network, model)
+    def with_another_weight(network: IntegerNetwork, model: onnx.ModelProto, io_type: str) -> to_hls.Design:
+        plan = right(network, model, io_type)
         dense = plan.layers[1]
         constants = {**dense.constants, "weight": dense.constants["weight"] + 1}
         return dataclasses.replace(
@@ -257,7 +286,7 @@ def test_an_hls4ml_that_does_something_else_is_noticed(tmp_path: Path, monkeypat
 
 
 def test_the_model_must_be_the_networks(tmp_path: Path) -> None:
-    with pytest.raises(ProjectError, match="the QONNX model has digest .* export it again"):
+    with pytest.raises(ProjectError, match=r"the QONNX model has digest .* export it again"):
         to_hls.write_project(TINY, tmp_path / "p", model=to_qonnx.export(jets_like(sizes=(4, 6, 8, 4, 3), seed=1)))
 
 
@@ -290,6 +319,11 @@ def test_refused(tmp_path: Path, network: IntegerNetwork, text: str) -> None:
     with pytest.raises(NotExact, match=text):
         to_hls.write_project(network, tmp_path / "p")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_with_too_many_readers_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotExact, match=r"x: \d+ ops and outputs read it; hls4ml copies a stream at most 7 times"):
+        to_hls.write_project(nasty_network(), tmp_path / "p", HlsConfig(io_type="io_stream"))
 
 
 @pytest.mark.parametrize(

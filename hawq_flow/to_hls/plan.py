@@ -39,6 +39,7 @@ from hawq_flow.to_qonnx import NotExact, RequantizePlan, plan_requantize, weight
 BACKENDS = ("Vitis", "Vivado")
 IO_TYPES = ("io_parallel", "io_stream")
 STRATEGIES = ("Latency", "Resource")
+MAX_STREAM_READERS = 7
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 
 
@@ -144,17 +145,17 @@ class Design:
     values: Mapping[str, tuple[str, ...]]
 
 
-def design(network: IntegerNetwork, model: onnx.ModelProto) -> Design:
+def design(network: IntegerNetwork, model: onnx.ModelProto, io_type: str = "io_parallel") -> Design:
     """Derive every layer and every precision of the hls4ml project.
 
     Raises
     ------
     NotExact
         Naming the op, for what hls4ml cannot do exactly: per-channel output widths, a value beyond 53 bits at a port,
-        several inputs, what QONNX cannot express.
+        several inputs, a stream with more readers than hls4ml copies, what QONNX cannot express.
     """
     values = to_qonnx.check(network)
-    _refuse(network, values)
+    _refuse(network, values, io_type)
     names = _Names(model)
     layers = [Layer(names[spec.name], {"result": FixedType.of(spec.type)}) for spec in network.inputs]
     types = {spec.name: FixedType.of(spec.type) for spec in network.inputs}
@@ -176,7 +177,7 @@ def design(network: IntegerNetwork, model: onnx.ModelProto) -> Design:
     return Design(_hls_graph(model, names), results, tuple(layers), carriers)
 
 
-def _refuse(network: IntegerNetwork, values: Mapping[str, Value]) -> None:
+def _refuse(network: IntegerNetwork, values: Mapping[str, Value], io_type: str) -> None:
     if len(network.inputs) != 1:
         raise NotExact(
             f"to_hls: {len(network.inputs)} inputs ({', '.join(spec.name for spec in network.inputs)}); the C "
@@ -187,6 +188,13 @@ def _refuse(network: IntegerNetwork, values: Mapping[str, Value]) -> None:
             raise NotExact(
                 f"{op.name}: type {op.type} has a width for each channel; hls4ml has one type for a layer's result. "
                 "Use the widest width, or leave this network to QONNX"
+            )
+    for name in values:
+        readers = sum(name in op.inputs for op in network.ops) + sum(name == o.name for o in network.outputs)
+        if io_type == "io_stream" and readers > MAX_STREAM_READERS:
+            raise NotExact(
+                f"{name}: {readers} ops and outputs read it; hls4ml copies a stream at most {MAX_STREAM_READERS} times. "
+                "Use io_parallel"
             )
     for name in [spec.name for spec in network.inputs] + [output.name for output in network.outputs]:
         if values[name].magnitude >= 1 << 53:

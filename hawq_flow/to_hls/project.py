@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import onnx
 from numpy.typing import ArrayLike
 
 from hawq_flow import __version__, interpret, to_qonnx, tools
-from hawq_flow.network import IntegerNetwork
+from hawq_flow.network import IntegerNetwork, OutputSpec
 from hawq_flow.numeric import IntArray
 from hawq_flow.to_hls import texts
 from hawq_flow.to_hls.plan import Design, FixedType, HlsConfig, Layer, design
@@ -82,14 +82,15 @@ def write_project(
         raise ProjectError(
             f"to_hls: the QONNX model has digest {found[:12]}, the network {network.digest[:12]}; export it again"
         )
-    plan = design(network, model)
+    plan = design(network, model, config.io_type)
     work = tools.fresh_folder(target.parent, f".{target.name}")
     try:
         log = target.parent / f"{target.name}.hls4ml.log"
         with _captured(log):
-            layers = _generate(plan, config, work)
-        _write_extras(network, model, plan, config, layers, work, vectors)
+            layers, ports = _generate(plan, config, work)
+        _write_extras(network, model, plan, config, layers, ports, work, vectors)
         _make_portable(work)
+        work.chmod(0o755)  # mkdtemp's folder is for its owner only
         os.rename(work, target)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
@@ -113,8 +114,11 @@ def _captured(log: Path) -> Iterator[None]:
 # --- hls4ml ----------------------------------------------------------------------------------------------------------
 
 
-def _generate(plan: Design, config: HlsConfig, work: Path) -> dict[str, dict[str, Any]]:
-    """Run hls4ml into ``work``; return every layer's C++ variable, elements, types, and the reuse factor it took."""
+def _generate(plan: Design, config: HlsConfig, work: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Run hls4ml into ``work``; return every layer's C++ variable, elements, types and reuse factor, and the outputs.
+
+    The outputs are the variables that the top function returns, in its order.
+    """
     import hls4ml
     from qonnx.core.modelwrapper import ModelWrapper
 
@@ -155,7 +159,13 @@ def _generate(plan: Design, config: HlsConfig, work: Path) -> dict[str, dict[str
             "reuse_factor": int(made.get_attr("reuse_factor", 1)),
             "types": {role: str(type) for role, type in layer.types.items()},
         }
-    return layers
+    ports = [variable.name for variable in graph.get_output_variables()]
+    if len(set(ports)) != len(plan.model.graph.output):
+        raise ProjectError(
+            f"hls4ml made the output ports {', '.join(ports)}; expected one for each of {len(plan.model.graph.output)}. "
+            "Two outputs may be the same value: list it once"
+        )
+    return layers, ports
 
 
 def _matched(plan: Design, graph: Any) -> Iterator[tuple[Layer, Any]]:
@@ -226,6 +236,7 @@ def _write_extras(
     plan: Design,
     config: HlsConfig,
     layers: Mapping[str, Mapping[str, Any]],
+    ports: Sequence[str],
     work: Path,
     vectors: ArrayLike | None,
 ) -> None:
@@ -235,23 +246,29 @@ def _write_extras(
     tb = work / "tb_data"
     tb.mkdir(exist_ok=True)
     trace = interpret.trace(network, rows)
-    golden = [trace[output.name].reshape(len(rows), -1) for output in network.outputs]
+    golden = [trace[output.name].reshape(len(rows), -1) for output in _outputs(network)]
     write_rows(tb / "tb_input_features.dat", rows.reshape(len(rows), -1))
     write_rows(tb / "tb_output_predictions.dat", np.concatenate(golden, axis=1))
-    manifest = _manifest(network, plan, config, layers, len(rows))
+    manifest = _manifest(network, plan, config, layers, ports, len(rows))
     (work / texts.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
     (work / "csim.cpp").write_text(texts.driver(manifest))
     (work / "Makefile").write_text(texts.makefile(config.project))
     (work / "README.md").write_text(texts.readme(manifest))
 
 
+def _outputs(network: IntegerNetwork) -> list[OutputSpec]:
+    """The outputs in the order of the top function's arguments: that of the ops, however the network lists them."""
+    position = {op.name: i for i, op in enumerate(network.ops)}
+    return sorted(network.outputs, key=lambda output: position[output.name])
+
+
 def _default_vectors(network: IntegerNetwork) -> IntArray:
     """Rows over the whole input range, the extremes first; the same for the same network."""
     spec = network.inputs[0]
-    low, high = spec.type.range
+    value = network.values[spec.name]
     rng = np.random.default_rng(int(network.digest[:16], 16))
-    rows = rng.integers(low, high + 1, (VECTORS, *spec.shape), dtype=np.int64)
-    rows[0], rows[1], rows[2] = low, high, 0 if low < 0 else low
+    rows = rng.integers(value.low, value.high, (VECTORS, *spec.shape), dtype=np.int64, endpoint=True)
+    rows[0], rows[1], rows[2] = value.low, value.high, 0  # every IntType holds 0
     return rows
 
 
@@ -261,19 +278,24 @@ def write_rows(path: Path, rows: IntArray) -> None:
 
 
 def _manifest(
-    network: IntegerNetwork, plan: Design, config: HlsConfig, layers: Mapping[str, Mapping[str, Any]], rows: int
+    network: IntegerNetwork,
+    plan: Design,
+    config: HlsConfig,
+    layers: Mapping[str, Mapping[str, Any]],
+    ports: Sequence[str],
+    rows: int,
 ) -> dict[str, Any]:
     import hls4ml
 
     values = network.values
     carriers = {value: [name for name in names if name in layers][-1] for value, names in plan.values.items()}
 
-    def port(spec: Any, fields: tuple[str, ...]) -> dict[str, Any]:
+    def port(spec: Any, name: str, fields: tuple[str, ...]) -> dict[str, Any]:
         value = values[spec.name]
         layer = layers[carriers[spec.name]]
         return {
             "value": spec.name,
-            "port": layer["variable"],
+            "port": name,
             "type": layer["types"]["result"],
             "elements": int(np.prod(value.shape)),
             "shape": list(value.shape),
@@ -291,8 +313,13 @@ def _manifest(
         "digest": network.digest,
         "top": config.project,
         "config": {key: value for key, value in dataclasses.asdict(config).items() if key != "project"},
-        "inputs": [port(spec, ("scale", "zero_point", "mean", "std")) for spec in network.inputs],
-        "outputs": [port(spec, ("scale", "zero_point")) for spec in network.outputs],
+        "inputs": [
+            port(spec, layers[carriers[spec.name]]["variable"], ("scale", "zero_point", "mean", "std"))
+            for spec in network.inputs
+        ],
+        "outputs": [
+            port(spec, name, ("scale", "zero_point")) for spec, name in zip(_outputs(network), ports, strict=True)
+        ],
         "layers": dict(layers),
         "values": carriers,
         "test_vectors": rows,

@@ -1,0 +1,131 @@
+"""The certificate: its shape, its verdict, and that an error of one unit is found and named."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from strategies import jets_like, jets_rows, planted
+
+from hawq_flow import equality, interpret, to_hls
+from hawq_flow.equality import EqualityError
+
+# Multipliers of 5 bits: one unit in a 16-bit multiplier moves a 6-bit result once in thousands of rows.
+NETWORK = jets_like(sizes=(6, 8, 8, 4, 3), multiplier_bits=5)
+ROWS = jets_rows(NETWORK, 400)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return to_hls.write_project(NETWORK, tmp_path_factory.mktemp("equality") / "project")
+
+
+def test_all_representations_are_equal(project: Path, tmp_path: Path) -> None:
+    trace = {name: values.astype(np.float64) for name, values in interpret.trace(NETWORK, ROWS).items()}
+    certificate = equality.certify(
+        NETWORK,
+        ROWS,
+        {
+            "qat": equality.trace_backend(trace, "QAT module in eval, float64"),
+            "reference": equality.reference_backend(NETWORK),
+            "interpreter": equality.interpreter_backend(NETWORK),
+            "qonnx": equality.qonnx_backend(NETWORK),
+            "csim_vitis": equality.csim_backend(project, tmp_path),
+        },
+    )
+    assert equality.equal(certificate)
+    equality.require(certificate)
+    assert certificate["samples"] == 400
+    total = sum(values.size for values in trace.values())
+    for name, entry in certificate["backends"].items():
+        assert set(entry) == {"mismatches", "elements", "method", "first_mismatch"}
+        assert entry["mismatches"] == 0
+        assert entry["elements"] == (1200 if name == "csim_vitis" else total)
+        assert entry["first_mismatch"] is None
+    assert certificate["backends"]["csim_vitis"]["method"].startswith("hls4ml 1")
+    text = equality.markdown(certificate)
+    assert "All 5 representations equal the interpreter, integer by integer, on 400 samples." in text
+    assert "| csim_vitis | 0 | 1,200 | none |" in text
+    equality.write(certificate, tmp_path / "equality.json")
+    assert json.loads((tmp_path / "equality.json").read_text()) == certificate
+
+
+@pytest.mark.parametrize("kind", ["weight", "multiplier", "rounding"])
+def test_a_planted_error_of_one_unit_is_found_and_named(kind: str) -> None:
+    wrong, layer = planted(NETWORK)[kind]
+    right, got = interpret.trace(NETWORK, ROWS)[layer], interpret.trace(wrong, ROWS)[layer]
+    row, element = np.argwhere(right != got)[0].tolist()
+    backends = {"interpreter": equality.interpreter_backend(wrong), "qonnx": equality.qonnx_backend(wrong)}
+    certificate = equality.certify(NETWORK, ROWS, backends)
+    for name in backends:
+        assert certificate["backends"][name]["first_mismatch"] == {
+            "layer": layer,
+            "row": row,
+            "element": [element],
+            "got": int(got[row, element]),
+            "expected": int(right[row, element]),
+        }
+    assert not equality.equal(certificate)
+    assert "**Not equal** on 400 samples." in equality.markdown(certificate)
+    with pytest.raises(
+        EqualityError, match=rf"qonnx: \d+ of \d+ elements differ; first {layer}\[{element}\] in row {row}"
+    ):
+        equality.require(certificate)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["multiplier", pytest.param("weight", marks=pytest.mark.slow), pytest.param("rounding", marks=pytest.mark.slow)],
+)
+def test_a_planted_error_is_found_in_the_c_simulation_which_gives_outputs_only(kind: str, tmp_path: Path) -> None:
+    wrong, layer = planted(NETWORK)[kind]
+    project = to_hls.write_project(wrong, tmp_path / "project")
+    certificate = equality.certify(NETWORK, ROWS, {"csim": equality.csim_backend(project, tmp_path / "build")})
+    entry = certificate["backends"]["csim"]
+    first = entry["first_mismatch"]
+    assert entry["elements"] == 1200
+    assert first["layer"] == layer
+    index = (first["row"], *first["element"])
+    right, got = interpret.trace(NETWORK, ROWS)[layer], interpret.trace(wrong, ROWS)[layer]
+    assert (first["got"], first["expected"]) == (int(got[index]), int(right[index]))
+    assert first["got"] != first["expected"]
+
+
+def test_a_weight_edited_in_the_written_firmware_is_found(project: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", project, copy], check=True)
+    variable = to_hls.read_manifest(copy)["layers"]["Dense_fc3_matmul"]["variable"]
+    header = copy / "firmware" / "weights" / f"w{re.sub('[^0-9]', '', variable)}.h"
+    before, brace, values = header.read_text().partition("] = {")
+    numbers = values.split(",")
+    numbers[0] = str(int(numbers[0]) + 1)
+    header.write_text(before + brace + ",".join(numbers))
+    certificate = equality.certify(NETWORK, ROWS, {"csim": equality.csim_backend(copy, tmp_path / "build")})
+    first = certificate["backends"]["csim"]["first_mismatch"]
+    assert (first["layer"], first["element"]) == ("fc3", [0])
+    assert first["got"] - first["expected"] == interpret.trace(NETWORK, ROWS)["act2"][first["row"], 0]
+
+
+def test_what_cannot_be_compared_is_an_error() -> None:
+    trace = interpret.trace(NETWORK, ROWS)
+    with pytest.raises(EqualityError, match=r"backend 'qat': values the network lacks: extra; .*name them like that"):
+        equality.certify(NETWORK, ROWS, {"qat": equality.trace_backend({**trace, "extra": ROWS}, "")})
+    with pytest.raises(EqualityError, match=r"outputs it does not give: act4\. The network's values are x, fc1"):
+        equality.certify(NETWORK, ROWS, {"qat": equality.trace_backend({"fc1": trace["fc1"]}, "")})
+    with pytest.raises(EqualityError, match=r"act4 has shape \(399, 3\); expected \(400, 3\)"):
+        equality.certify(NETWORK, ROWS, {"qat": equality.trace_backend({"act4": trace["act4"][:-1]}, "")})
+    with pytest.raises(EqualityError, match="0 samples; equality on nothing proves nothing"):
+        equality.certify(NETWORK, ROWS[:0], {})
+
+
+def test_a_value_that_is_not_whole_is_a_mismatch() -> None:
+    values = interpret.trace(NETWORK, ROWS)["act4"].astype(float)
+    values[5, 1] += 0.25
+    certificate = equality.certify(NETWORK, ROWS, {"qat": equality.trace_backend({"act4": values}, "float")})
+    entry = certificate["backends"]["qat"]
+    assert (entry["mismatches"], entry["first_mismatch"]["element"]) == (1, [1])
+    assert entry["first_mismatch"]["got"] == values[5, 1]
