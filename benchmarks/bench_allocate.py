@@ -40,8 +40,10 @@ def instance() -> tuple[list[LayerShape], Terms]:
     def term(size: int, trace: float) -> Term:
         return Term(size, trace, {bits: size * float(rng.uniform(0.5, 1.5)) * 4.0**-bits for bits in range(2, 17)})
 
-    return shapes, Terms({s.name: term(s.weights, float(rng.uniform(0.1, 10))) for s in shapes},
-                         {name: term(32, float(rng.uniform(0.1, 1))) for name in ["x", *(s.name for s in shapes)]})
+    return shapes, Terms(
+        {s.name: term(s.weights, float(rng.uniform(0.1, 10))) for s in shapes},
+        {name: term(32, float(rng.uniform(0.1, 1))) for name in ["x", *(s.name for s in shapes)]},
+    )
 
 
 def timed(work: Callable[[], Result]) -> tuple[float, Result]:
@@ -51,8 +53,20 @@ def timed(work: Callable[[], Result]) -> tuple[float, Result]:
 
 
 def line(name: str, ours: float, peer: float, peer_name: str, target: float) -> None:
-    print(json.dumps({"name": name, "ours": round(ours, 4), "peer": round(peer, 4), "peer_name": peer_name,
-                      "ratio": round(peer / ours, 2), "target": target, "unit": "CPU s"}), flush=True)
+    print(
+        json.dumps(
+            {
+                "name": name,
+                "ours": round(ours, 4),
+                "peer": round(peer, 4),
+                "peer_name": peer_name,
+                "ratio": round(peer / ours, 2),
+                "target": target,
+                "unit": "CPU s",
+            }
+        ),
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -71,8 +85,13 @@ def main() -> None:
             raise AssertionError(f"point {i}: the front and the ILP disagree")
         solves.append(seconds)
     name = f"Pareto front of {LAYERS} layers x {len(WIDTHS)} widths, weights and activations"
-    line(f"{name} ({len(front)} points)", ours, statistics.mean(solves) * len(front),
-         f"HiGHS once a point (mean of {BUDGETS} solves x {len(front)})", 1)
+    line(
+        f"{name} ({len(front)} points)",
+        ours,
+        statistics.mean(solves) * len(front),
+        f"HiGHS once a point (mean of {BUDGETS} solves x {len(front)})",
+        1,
+    )
     line(f"{name}, absolute", ours, 0.05, "the target itself", 1)
     tied = Choices.uniform(shapes, WIDTHS, AsWeight(2))
     ours = statistics.median(timed(lambda: pareto_front(shapes, terms, tied))[0] for _ in range(9))

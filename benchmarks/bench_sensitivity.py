@@ -56,8 +56,20 @@ def hutchinson(model: nn.Module, x: Tensor, y: Tensor) -> None:
 
 
 def line(name: str, ours: float, peer: float, peer_name: str, target: float) -> None:
-    print(json.dumps({"name": name, "ours": round(ours, 4), "peer": round(peer, 4), "peer_name": peer_name,
-                      "ratio": round(peer / ours, 2), "target": target, "unit": "CPU s"}), flush=True)
+    print(
+        json.dumps(
+            {
+                "name": name,
+                "ours": round(ours, 4),
+                "peer": round(peer, 4),
+                "peer_name": peer_name,
+                "ratio": round(peer / ours, 2),
+                "target": target,
+                "unit": "CPU s",
+            }
+        ),
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -71,8 +83,13 @@ def main() -> None:
     line("Hessian traces in all weights of 100,000 jets", weights, peer, f"PyHessian 0.1, {ITERATIONS} iterations", 100)
     line("Hessian traces in all weights and activations of 100,000 jets", ours, 0.5, "the target itself", 1)
     more = seconds(lambda: measure(model, x, y, diagonals=True), 3)
-    line("Hessian traces, diagonals and top eigenvalues of 100,000 jets", more, peer,
-         f"PyHessian 0.1, {ITERATIONS} iterations, one trace only", 1)
+    line(
+        "Hessian traces, diagonals and top eigenvalues of 100,000 jets",
+        more,
+        peer,
+        f"PyHessian 0.1, {ITERATIONS} iterations, one trace only",
+        1,
+    )
 
 
 if __name__ == "__main__":

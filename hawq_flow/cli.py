@@ -13,9 +13,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from hawq_flow import __version__
-from hawq_flow.config import ConfigError, load
 from hawq_flow.reporter import Reporter
-from hawq_flow.store import StoreError, open_artifact
+from hawq_flow.store import open_artifact
 
 app = typer.Typer(
     help="A PyTorch network to FPGA firmware, in integers all the way, with proof of equality.",
@@ -57,8 +56,9 @@ def run(
     """
     import dataclasses
 
-    import torch  # a second that --help should not take
+    import torch  # seconds that --help should not take
 
+    from hawq_flow.config import load
     from hawq_flow.flow import Flow
 
     torch.set_num_threads(1)  # one thread a worker: small networks gain nothing from more, and lose on a shared machine
@@ -158,8 +158,6 @@ def main() -> None:
     """Run the command; errors of ours become one message and exit status 1 (2 for a wrong command line)."""
     try:
         app()
-    except (ConfigError, StoreError) as error:
-        _fail(error)
     except Exception as error:
         if type(error).__module__.startswith("hawq_flow."):
             _fail(error)

@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from hawq_flow.document import exact_keys, listed, table, version
 
 Bits = int | tuple[int, ...]
 """A width in bits: one for the whole tensor, or one for each (output) channel."""
@@ -165,9 +167,9 @@ class BitPlan:
         ):
             if planned != found:
                 raise ValueError(
-                    f"bit plan does not fit the model: the plan's {kind} are {_listed(planned)}; the model's are "
-                    f"{_listed(found)}; only in the plan: {_listed(planned - found)}; only in the model: "
-                    f"{_listed(found - planned)}. Name every layer and input of the model once."
+                    f"bit plan does not fit the model: the plan's {kind} are {listed(planned)}; the model's are "
+                    f"{listed(found)}; only in the plan: {listed(planned - found)}; only in the model: "
+                    f"{listed(found - planned)}. Name every layer and input of the model once."
                 )
         for name, bits in self.layers:
             for field in ("weight", "activation"):
@@ -199,14 +201,13 @@ class BitPlan:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> BitPlan:
         """Read :meth:`to_dict`'s form back; ``ValueError`` on an unknown version or key."""
-        _keys(data, {"version", "inputs", "layers"}, "plan")
-        if data["version"] != PLAN_VERSION:
-            raise ValueError(f"plan: version {data['version']!r}; this hawq_flow reads version {PLAN_VERSION}")
+        exact_keys(data, {"version", "inputs", "layers"}, "plan")
+        version(data["version"], PLAN_VERSION, "plan", "Write the plan again")
         for kind in ("inputs", "layers"):
-            _table(data[kind], f"plan: {kind}")
+            table(data[kind], f"plan: {kind}")
         layers = {}
         for name, entry in data["layers"].items():
-            _keys(entry, {"weight", "activation"}, f"plan, layer {name!r}")
+            exact_keys(entry, {"weight", "activation"}, f"plan, layer {name!r}")
             layers[name] = LayerBits(
                 _check_bits(entry["weight"], f"plan, layer {name!r}, weight"),
                 _check_bits(entry["activation"], f"plan, layer {name!r}, activation"),
@@ -219,21 +220,6 @@ class BitPlan:
     def from_json(cls, text: str) -> BitPlan:
         """Read :meth:`to_json`'s text back."""
         return cls.from_dict(json.loads(text))
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
-
-
-def _table(data: object, where: str) -> None:
-    if not isinstance(data, Mapping):
-        raise ValueError(f"{where}: found {data!r}; expected a table of names")
-
-
-def _keys(data: Mapping[str, Any], expected: set[str], where: str) -> None:
-    _table(data, where)
-    if set(data) != expected:
-        raise ValueError(f"{where}: keys {_listed(data)}; expected exactly {_listed(expected)}")
 
 
 def layer_bops(shape: LayerShape, weight: float, source: float, *, zero_fraction: float = 0.0) -> float:
@@ -258,7 +244,7 @@ def bops(plan: BitPlan, shapes: Sequence[LayerShape], zero_fraction: Mapping[str
     zeros = zero_fraction or {}
     names = {shape.name for shape in shapes}
     if not names.issuperset(zeros):
-        raise ValueError(f"bops: zero_fraction names {_listed(set(zeros) - names)}; the layers are {_listed(names)}")
+        raise ValueError(f"bops: zero_fraction names {listed(set(zeros) - names)}; the layers are {listed(names)}")
     return sum(
         layer_bops(
             shape,

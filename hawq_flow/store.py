@@ -4,7 +4,8 @@ An artifact is a folder of files with a ``manifest.json``. Its *key* is a SHA-25
 on: the stage's configuration, the digests of the artifacts it read, the versions of the packages it used, and the
 source of the modules that computed it. A stage whose folder carries the expected key, with every file unchanged, is
 skipped. Files are first written into a folder beside, flushed to the disk, and renamed into place in one step, so a
-killed process leaves either the old artifact, or none, or the new one: never half of one.
+killed process leaves either the old artifact, or none, or the new one: never half of one. Two processes that want the
+same artifact take turns by a lock, and the second finds it made.
 
 Manifests hold no dates and no paths, so the same inputs give the same bytes.
 """
@@ -12,15 +13,18 @@ Manifests hold no dates and no paths, so the same inputs give the same bytes.
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import enum
+import fcntl
+import glob
 import hashlib
 import importlib.metadata
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -214,43 +218,63 @@ def make(
     """
     depends = plain(depends)
     key = canonical_digest({"stage": stage, "depends": depends, "format": FORMAT_VERSION})
+    found = _found(path, key)
+    if found is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path):
+            found = _found(path, key)  # another process may have made it while this one waited
+            if found is None:
+                return _build(path, {"format": FORMAT_VERSION, "stage": stage, "key": key, "depends": depends}, build)
+    if on_reuse is not None:
+        on_reuse()
+    return found
+
+
+def _found(path: Path, key: str) -> Artifact | None:
+    """The artifact at ``path`` if it is whole and carries ``key``."""
     if (path / MANIFEST).is_file():
         try:
             found = open_artifact(path)
         except StoreError:
-            found = None  # damaged: made again below, over it
-        if found is not None and found.manifest.get("key") == key:
-            if on_reuse is not None:
-                on_reuse()
-            return found
-    elif path.is_file() or (path.is_dir() and any(path.iterdir())):
+            return None  # damaged: to be made again, over it
+        return found if found.manifest.get("key") == key else None
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
         # Artifacts appear whole, so this is nobody's interrupted making: it is something else, and not ours to delete.
         raise StoreError(
             f"{path}: holds files but no {MANIFEST}; not a hawq_flow artifact. Delete it, or move it away, or choose "
             "another folder"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    return None
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the artifact's lock, which the system releases however this process ends; clear what a killed one left."""
+    with (path.parent / f".{path.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in path.parent.glob(f".{glob.escape(path.name)}.work.*"):
+            shutil.rmtree(left)
+        yield
+
+
+def _build(path: Path, manifest: dict[str, Any], build: Callable[[Path], None]) -> Artifact:
+    work = Path(tempfile.mkdtemp(prefix=f".{path.name}.work.", dir=path.parent))
     try:
         build(work)
         files = sorted(f for f in work.rglob("*") if f.is_file())
         if work / MANIFEST in files:
-            raise StoreError(f"stage {stage} wrote a file named {MANIFEST}; that name is the store's: choose another")
-        manifest = {
-            "format": FORMAT_VERSION,
-            "stage": stage,
-            "key": key,
-            "depends": depends,
-            "files": {f.relative_to(work).as_posix(): file_digest(f) for f in files},
-        }
+            raise StoreError(
+                f"stage {manifest['stage']} wrote a file named {MANIFEST}; that name is the store's: choose another"
+            )
+        manifest = {**manifest, "files": {f.relative_to(work).as_posix(): file_digest(f) for f in files}}
         write_json(work / MANIFEST, manifest)
         for file in [*files, work / MANIFEST]:
             _flush(file)
         os.chmod(work, 0o755)
         _replace(work, path)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+    finally:
+        for left in path.parent.glob(f".{glob.escape(path.name)}.work.*"):
+            shutil.rmtree(left)
     return Artifact(path, manifest)
 
 
@@ -263,11 +287,7 @@ def _flush(path: Path) -> None:
 
 
 def _replace(new: Path, path: Path) -> None:
-    """Put folder ``new`` at ``path``; an older one is moved aside first and deleted last."""
-    if not path.exists():
-        os.rename(new, path)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
-    os.rename(path, old / "it")
+    """Put folder ``new`` at ``path``; an older one is first set aside, where the lock's next holder would clear it."""
+    if path.exists():
+        os.rename(path, Path(tempfile.mkdtemp(prefix=f".{path.name}.work.", dir=path.parent)) / "old")
     os.rename(new, path)
-    shutil.rmtree(old)

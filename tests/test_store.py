@@ -33,6 +33,11 @@ def forbidden(folder: Path) -> None:
     raise AssertionError("built again")
 
 
+def beside(folder: Path) -> list[str]:
+    """Names in a folder, locks left out: a lock file stays, empty."""
+    return sorted(p.name for p in folder.iterdir() if not p.name.endswith(".lock"))
+
+
 def tree(path: Path) -> dict[str, bytes]:
     return {f.relative_to(path).as_posix(): f.read_bytes() for f in sorted(path.rglob("*")) if f.is_file()}
 
@@ -49,7 +54,7 @@ def test_make_writes_files_and_a_manifest(tmp_path: Path) -> None:
     assert set(manifest["files"]) == {"a.txt", "sub/b.bin"}
     assert artifact.file("a.txt").read_text() == "hello"
     assert open_artifact(artifact.path) == artifact
-    assert [p.name for p in artifact.path.parent.iterdir()] == ["one"]  # nothing beside it
+    assert beside(artifact.path.parent) == ["one"]  # nothing beside it
     with pytest.raises(StoreError, match=r"no file 'c'; it holds a\.txt, sub/b\.bin"):
         artifact.file("c")
 
@@ -70,7 +75,7 @@ def test_a_changed_key_makes_it_again(tmp_path: Path, stage: str, depends: dict[
     make(tmp_path / "a", "s", {"x": 1}, filler("old", "old.txt"))
     new = make(tmp_path / "a", stage, depends, filler("new"), on_reuse=lambda: pytest.fail("reused"))
     assert set(tree(new.path)) == {"a.txt", "sub/b.bin", MANIFEST}
-    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    assert beside(tmp_path) == ["a"]
 
 
 def test_a_new_format_makes_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +173,7 @@ def test_a_folder_that_is_no_artifact_is_not_deleted(tmp_path: Path) -> None:
     ):
         make(tmp_path / "thesis", "s", {}, filler())
     assert (tmp_path / "thesis" / "chapter1.tex").read_text() == "years of work"
-    assert [p.name for p in tmp_path.iterdir()] == ["thesis"]
+    assert beside(tmp_path) == ["thesis"]
     (tmp_path / "empty").mkdir()
     assert make(tmp_path / "empty", "s", {}, filler()).file("a.txt").is_file()
 
@@ -176,7 +181,7 @@ def test_a_folder_that_is_no_artifact_is_not_deleted(tmp_path: Path) -> None:
 def test_builders_do_not_write_the_manifest(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"stage s wrote a file named manifest\.json; that name is the store's"):
         make(tmp_path / "a", "s", {}, filler(name=MANIFEST))
-    assert list(tmp_path.iterdir()) == []
+    assert beside(tmp_path) == []
 
 
 # ------------------------------------------------------------------------------------------------------ interruptions
@@ -282,7 +287,7 @@ def test_a_killed_process_leaves_no_half_artifact(tmp_path: Path, old: bool) -> 
             assert open_artifact(path).manifest["depends"] == {"v": 1}
         made = make(path, "s", {"v": 2}, filler("new"))
         assert made.file("a.txt").read_text() == "new"
-        assert all(p.name == "a" or p.name.startswith(".a.") for p in folder.iterdir())  # its work lies hidden beside
+        assert beside(folder) == ["a"]  # what the killed process left is cleared
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -292,7 +297,7 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="no data"):
         make(tmp_path / "a", "s", {}, build)
-    assert list(tmp_path.iterdir()) == []
+    assert beside(tmp_path) == []
 
 
 def test_write_atomic_replaces_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,3 +426,25 @@ def test_code_digests_of_the_real_package() -> None:
 
 def test_artifacts_are_values(tmp_path: Path) -> None:
     assert Artifact(tmp_path, {"files": {}}) == Artifact(tmp_path, {"files": {}})
+
+
+def test_what_a_killed_build_left_is_cleared_by_the_next(tmp_path: Path) -> None:
+    left = tmp_path / ".a.work.dead"
+    left.mkdir()
+    (left / "half.txt").write_text("half")
+    make(tmp_path / "a", "s", {}, filler())
+    assert beside(tmp_path) == ["a"]
+
+
+def test_two_processes_make_one_artifact_once(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\nfrom pathlib import Path\nfrom hawq_flow import store\n"
+        "def build(folder):\n    print('built', flush=True)\n    time.sleep(1.0)\n    (folder / 'f').write_text('x')\n"
+        "store.make(Path(sys.argv[1]), 's', {}, build)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "a")]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [run.communicate(timeout=60)[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    assert sorted(outputs) == ["", "built\n"]
+    assert open_artifact(tmp_path / "a").file("f").read_text() == "x"

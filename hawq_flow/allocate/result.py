@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hawq_flow.allocate.problem import Problem, Term
+from hawq_flow.document import exact_keys, version
 from hawq_flow.plan import BitPlan
 
 ALLOCATION_VERSION = 1
@@ -156,19 +157,15 @@ class Allocation:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Allocation:
         """Read :meth:`to_dict`'s form back; ``ValueError`` on an unknown version or key."""
-        _exact_keys(data, {"version", "plan", "objective", "method", "budgets", "table"}, "allocation")
-        if data["version"] != ALLOCATION_VERSION:
-            raise ValueError(
-                f"allocation: version {data['version']!r}; this hawq_flow reads version "
-                f"{ALLOCATION_VERSION}. Allocate again"
-            )
+        exact_keys(data, {"version", "plan", "objective", "method", "budgets", "table"}, "allocation")
+        version(data["version"], ALLOCATION_VERSION, "allocation", "Allocate again")
         budgets = []
         for name, use in data["budgets"].items():
-            _exact_keys(use, {"used", "limit"}, f"allocation, budget {name!r}")
+            exact_keys(use, {"used", "limit"}, f"allocation, budget {name!r}")
             budgets.append(BudgetUse(name, use["used"], use["limit"]))
         table = []
         for i, row in enumerate(data["table"]):
-            _exact_keys(row, _ROW_KEYS, f"allocation, table row {i}")
+            exact_keys(row, _ROW_KEYS, f"allocation, table row {i}")
             errors = tuple((bits, error) for bits, error in row["errors"])
             table.append(Row(**{**row, "errors": errors, "allowed": tuple(row["allowed"])}))
         return cls(BitPlan.from_dict(data["plan"]), data["objective"], tuple(budgets), data["method"], tuple(table))
@@ -202,12 +199,3 @@ def _row(problem: Problem, choice: Sequence[int], name: str, kind: str) -> Row:
     if term is None:
         return Row(name, kind, None, None, (), allowed, bits, 0.0)
     return Row(name, kind, term.size, term.trace, tuple(sorted(term.errors.items())), allowed, bits, term.cost(bits))
-
-
-def _exact_keys(data: Mapping[str, Any], expected: set[str], where: str) -> None:
-    if set(data) != expected:
-        raise ValueError(
-            f"{where}: unknown keys {', '.join(sorted(set(data) - expected)) or 'none'}, missing keys "
-            f"{', '.join(sorted(expected - set(data))) or 'none'}; expected exactly "
-            f"{', '.join(sorted(expected))}"
-        )

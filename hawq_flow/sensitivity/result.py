@@ -17,6 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hawq_flow.document import exact_keys, version
+
 Method = Literal["exact", "hutchinson"]
 SENSITIVITY_VERSION = 1
 
@@ -149,16 +151,12 @@ class Sensitivity:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Sensitivity:
         """Read :meth:`to_dict`'s form back; ``ValueError`` on an unknown version or key, or a wrong value."""
-        _exact_keys(data, {"version", "method", "reason", "seed", "layers", "activations"}, "sensitivity")
-        if data["version"] != SENSITIVITY_VERSION:
-            raise ValueError(
-                f"sensitivity: version {data['version']!r}; this hawq_flow reads version "
-                f"{SENSITIVITY_VERSION}. Run the sensitivity stage again"
-            )
+        exact_keys(data, {"version", "method", "reason", "seed", "layers", "activations"}, "sensitivity")
+        version(data["version"], SENSITIVITY_VERSION, "sensitivity", "Run the sensitivity stage again")
         layers = []
         for i, entry in enumerate(data["layers"]):
             where = f"sensitivity, layer {i}"
-            _exact_keys(entry, {f.name for f in dataclasses.fields(LayerSensitivity)}, where)
+            exact_keys(entry, {f.name for f in dataclasses.fields(LayerSensitivity)}, where)
             values = {key: value for key, value in entry.items() if key != "diagonal"}
             _check_values(values, where)
             diagonal = None if entry["diagonal"] is None else np.array(entry["diagonal"], dtype=np.float64)
@@ -171,7 +169,7 @@ class Sensitivity:
         activations = []
         for i, entry in enumerate(data["activations"]):
             where = f"sensitivity, activation {i}"
-            _exact_keys(entry, {f.name for f in dataclasses.fields(ActivationSensitivity)}, where)
+            exact_keys(entry, {f.name for f in dataclasses.fields(ActivationSensitivity)}, where)
             _check_values(entry, where)
             activations.append(ActivationSensitivity(**entry))
         _check_values({"method": data["method"], "seed": data["seed"]}, "sensitivity")
@@ -206,12 +204,3 @@ def _check_values(entry: Mapping[str, Any], where: str) -> None:
             expected = "a finite number"
         if not valid:
             raise ValueError(f"{where}: {key} is {value!r}; expected {expected}")
-
-
-def _exact_keys(data: Mapping[str, Any], expected: set[str], where: str) -> None:
-    if set(data) != expected:
-        raise ValueError(
-            f"{where}: unknown keys {', '.join(sorted(set(data) - expected)) or 'none'}, missing keys "
-            f"{', '.join(sorted(expected - set(data))) or 'none'}; expected exactly "
-            f"{', '.join(sorted(expected))}"
-        )
