@@ -89,16 +89,6 @@ class QuantLinear(nn.Module):
         least = 1 if stage.relu or config.asymmetric else 2
         if (min(activation_bits) if isinstance(activation_bits, tuple) else activation_bits) < least:
             raise ValueError(f"layer {stage.name!r}: an output activation of 1 bit; signed activations need 2 or more")
-        if (
-            config.asymmetric
-            and not stage.relu
-            and isinstance(activation_bits, tuple)
-            and len(set(activation_bits)) > 1
-        ):
-            raise ValueError(
-                f"layer {stage.name!r}: asymmetric, with an activation width for each channel; the channels share one "
-                "zero point, which a narrow one cannot hold. Use one width, or asymmetric=False"
-            )
         self.out_type = activation_type(activation_bits, relu=stage.relu, asymmetric=config.asymmetric)
         self.weight = nn.Parameter(linear.weight.detach().clone())
         bias = linear.bias.detach().clone() if linear.bias is not None else torch.zeros(outputs)
@@ -223,7 +213,8 @@ class QuantLinear(nn.Module):
         self.observer.observe(values)
         scale, zero = self.observer.grid(self.config.asymmetric and not self.relu)
         self.log_scale.fill_(math.log(scale))
-        self.zero_point.fill_(zero)
+        # Channels of several widths share one zero point, so the narrowest must be able to hold it.
+        self.zero_point.fill_(min(zero, int(self.out_type.high().min())))
 
     @torch.no_grad()
     def fit_weight_scale(self) -> None:
