@@ -31,16 +31,16 @@ def float_network() -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def peer() -> nn.Module:
+def peer(bits: int = BITS) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Brevitas' import warns of torch's deprecations
         import brevitas.nn as qnn
         from brevitas.quant import Int8ActPerTensorFloat, Int8WeightPerTensorFloat, Uint8ActPerTensorFloat
     layers: list[nn.Module] = [qnn.QuantIdentity(bit_width=16, act_quant=Int8ActPerTensorFloat)]
     for i, (n, m) in enumerate(pairwise(SIZES)):
-        layers.append(qnn.QuantLinear(n, m, bias=True, weight_bit_width=BITS, weight_quant=Int8WeightPerTensorFloat))
+        layers.append(qnn.QuantLinear(n, m, bias=True, weight_bit_width=bits, weight_quant=Int8WeightPerTensorFloat))
         if i < len(SIZES) - 2:
-            layers.append(qnn.QuantReLU(bit_width=BITS, act_quant=Uint8ActPerTensorFloat))
+            layers.append(qnn.QuantReLU(bit_width=bits, act_quant=Uint8ActPerTensorFloat))
     return nn.Sequential(*layers)
 
 
