@@ -83,7 +83,7 @@ def accuracy_figure(report: Mapping[str, Any]) -> Figure:
             label = "mixed (Hessian)" if i == 0 else None
             axes.plot(mixed["bops"], 100 * mixed["accuracy"], "D", color=ORANGE, ms=8, label=label, zorder=3)
             place = (mixed["bops"], 100 * mixed["accuracy"])
-            axes.annotate(name, place, xytext=(0, 9), textcoords="offset points", color=ORANGE, ha="center")
+            axes.annotate(name, place, xytext=(-6, 8), textcoords="offset points", color=ORANGE, ha="right")
         axes.set_xlabel("bit operations an inference (BOPs, no sparsity)")
         axes.set_ylabel(f"test accuracy (%), {samples:,} samples")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
