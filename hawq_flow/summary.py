@@ -4,7 +4,7 @@ Nothing is measured here. ``report.json`` (version 1) holds every number of the 
 
     {"version": 1, "experiment": str, "samples": int, "float": {"accuracy": float},
      "plans": {name: {"accuracy", "bops", "sparse_bops", "weight_bits", "mean_weight_bits", "zero_fraction": {layer:
-                      ...}, "equal": bool, "backends": [...], "digest": str, "plan": {...}}},
+                      ...}, "equal": bool, "certificate": as in equality.json, "digest": str, "plan": {...}}},
      "reference": name of the plan budgets refer to, "mixed": [names of the plans that were allocated],
      "sensitivity": {...}, "allocation": {name: text}, "figures": {name: file}}
 
@@ -203,14 +203,23 @@ def markdown(report: Mapping[str, Any]) -> str:
         )
     for name, text in report["allocation"].items():
         lines += ["", f"Plan {name} and why:", "", "```", text.rstrip(), "```"]
-    lines += ["", "## Equality", ""]
-    for name, plan in report["plans"].items():
-        verdict = "0 mismatches" if plan["equal"] else "**MISMATCH**"
-        lines.append(f"- **{name}**: {verdict} on {samples:,} test samples: {', '.join(plan['backends'])}.")
     lines += [
         "",
-        "Every representation was compared with the integer interpreter by `==` on every element; the certificates "
-        "(`equality/NAME/equality.json`) name the method of each.",
+        "## Equality",
+        "",
+        "Every representation was compared with the integer interpreter by `==`, on every value it shows.",
+        "",
+        "| plan | representation | samples | mismatches | of elements | method |",
+        "|---|---|---:|---:|---:|---|",
+    ]
+    for name, plan in report["plans"].items():
+        for backend, entry in plan["certificate"]["backends"].items():
+            wrong = f"**{entry['mismatches']:,}**" if entry["mismatches"] else "0"
+            lines.append(
+                f"| {name} | {backend} | {plan['certificate']['samples']:,} | {wrong} | {entry['elements']:,} | "
+                f"{entry['method']} |"
+            )
+    lines += [
         "",
         "## Confusion",
         "",

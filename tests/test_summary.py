@@ -19,9 +19,17 @@ def _plan(bits: int) -> dict[str, Any]:
 
 @pytest.fixture
 def report() -> dict[str, Any]:
-    def figures(bits: int, accuracy: float, cost: float, equal: bool = True) -> dict[str, Any]:
-        return {"accuracy": accuracy, "bops": cost, "sparse_bops": cost / 2, "weight_bits": 100, "equal": equal,
-                "backends": ["qat", "qonnx"], "plan": _plan(bits)}  # fmt: skip
+    def figures(bits: int, accuracy: float, cost: float, mismatches: int = 0) -> dict[str, Any]:
+        entry = {"mismatches": mismatches, "elements": 5000, "method": "by hand", "first_mismatch": None}
+        return {
+            "accuracy": accuracy,
+            "bops": cost,
+            "sparse_bops": cost / 2,
+            "weight_bits": 100,
+            "equal": not mismatches,
+            "plan": _plan(bits),
+            "certificate": {"samples": 1000, "backends": {"qonnx": entry}},
+        }
 
     entry = {"estimator_error": 0.0, "sampling_error": 0.1, "top_eigenvalue": None, "method": "exact"}
     return {
@@ -34,7 +42,7 @@ def report() -> dict[str, Any]:
         "plans": {
             "int8": figures(8, 0.79, 1000.0),
             "int4": figures(4, 0.7, 400.0),
-            "lean": figures(5, 0.78, 500.0, False),
+            "lean": figures(5, 0.78, 500.0, 1234),
         },
         "sensitivity": {
             "method": "exact",
@@ -51,8 +59,8 @@ def test_page_says_what_was_computed(report: dict[str, Any]) -> None:
     page = summary.markdown(report)
     assert "| lean | W 5-3.5, A 5, in 16, out 16 | 78.00% | -2.00 | 500 | 50.0% | 250 | 100 |" in page
     assert "One standard error of an accuracy here is 1.26 points." in page
-    assert "- **lean**: **MISMATCH** on 1,000 test samples" in page
-    assert "- **int4**: 0 mismatches on 1,000 test samples: qat, qonnx." in page
+    assert "| lean | qonnx | 1,000 | **1,234** | 5,000 | by hand |" in page
+    assert "| int4 | qonnx | 1,000 | 0 | 5,000 | by hand |" in page
     assert "| head | 4 | -1 | 0 | 0.1 |  | exact |" in page
     assert "the table" in page
 
