@@ -240,9 +240,7 @@ def test_bad_plan_documents_are_refused(change: dict, text: str) -> None:
 
 
 def test_text_that_is_no_plan_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="plan: unknown keys none, missing keys inputs, layers, version"
-    ):
+    with pytest.raises(ValueError, match="plan: unknown keys none, missing keys inputs, layers, version"):
         BitPlan.from_json("{}")
     with pytest.raises(ValueError, match=r"plan: .*expected a table"):
         BitPlan.from_json("3")

@@ -110,7 +110,7 @@ def test_outputs_keep_their_names_in_whatever_order_they_are_listed(tmp_path: Pa
     csim = assert_csim_equal(network, tmp_path, HlsConfig(io_type="io_stream"))
     assert [entry["value"] for entry in csim.manifest["outputs"]] == ["act2", "fc3", "act4"]
     top = (tmp_path / "project" / "firmware" / "network.h").read_text()
-    positions = [top.index(f" {entry['port']}") for entry in csim.manifest["outputs"]]
+    positions = [top.index(entry["port"]) for entry in csim.manifest["outputs"]]
     assert positions == sorted(positions)
 
 

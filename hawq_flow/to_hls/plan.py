@@ -193,8 +193,8 @@ def _refuse(network: IntegerNetwork, values: Mapping[str, Value], io_type: str) 
         readers = sum(name in op.inputs for op in network.ops) + sum(name == o.name for o in network.outputs)
         if io_type == "io_stream" and readers > MAX_STREAM_READERS:
             raise NotExact(
-                f"{name}: {readers} ops and outputs read it; hls4ml copies a stream at most {MAX_STREAM_READERS} times. "
-                "Use io_parallel"
+                f"{name}: {readers} ops and outputs read it; hls4ml copies a stream at most {MAX_STREAM_READERS} "
+                "times. Use io_parallel"
             )
     for name in [spec.name for spec in network.inputs] + [output.name for output in network.outputs]:
         if values[name].magnitude >= 1 << 53:

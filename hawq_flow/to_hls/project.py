@@ -162,7 +162,7 @@ def _generate(plan: Design, config: HlsConfig, work: Path) -> tuple[dict[str, di
     ports = [variable.name for variable in graph.get_output_variables()]
     if len(set(ports)) != len(plan.model.graph.output):
         raise ProjectError(
-            f"hls4ml made the output ports {', '.join(ports)}; expected one for each of {len(plan.model.graph.output)}. "
+            f"hls4ml made the output ports {', '.join(ports)}; expected {len(plan.model.graph.output)} distinct ones. "
             "Two outputs may be the same value: list it once"
         )
     return layers, ports
