@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +16,11 @@ from rich.table import Table
 
 from hawq_flow import __version__
 from hawq_flow.reporter import Reporter
-from hawq_flow.store import open_artifact
+from hawq_flow.store import MANIFEST, open_artifact
+
+TRACEBACK = "HAWQ_FLOW_TRACEBACK"
+"""Environment variable: set, an error shows where it was raised."""
+FILES_SHOWN = 30
 
 app = typer.Typer(
     help="A PyTorch network to FPGA firmware, in integers all the way, with proof of equality.",
@@ -72,8 +78,15 @@ def run(
 
 @app.command()
 def show(path: Annotated[Path, typer.Argument(help="An artifact's folder, or a file in one.")]) -> None:
-    """Say what an artifact is, what it was made from and whether its files are whole."""
+    """Say what an artifact is, what it was made from and whether its files are whole; or list a run's artifacts."""
     folder = path if path.is_dir() else path.parent
+    if not (folder / MANIFEST).is_file() and (inside := sorted(folder.glob("**/" + MANIFEST))):
+        listing = Table("artifact", "stage", "digest", title=str(folder), title_justify="left")
+        for place in inside:
+            found = open_artifact(place.parent, check=False)
+            listing.add_row(str(place.parent.relative_to(folder)), found.manifest["stage"], found.digest[:16])
+        Console().print(listing)
+        return
     artifact = open_artifact(folder)
     console = Console()
     manifest = artifact.manifest
@@ -85,9 +98,11 @@ def show(path: Annotated[Path, typer.Argument(help="An artifact's folder, or a f
         table.add_row(name, _short(value))
     console.print(table)
     files = Table("file", "bytes", "sha256", title="files", title_justify="left")
-    for name, digest in manifest["files"].items():
+    for name, digest in list(manifest["files"].items())[:FILES_SHOWN]:
         files.add_row(name, f"{(folder / name).stat().st_size:,}", digest[:16])
     console.print(files)
+    if len(manifest["files"]) > FILES_SHOWN:
+        console.print(f"and {len(manifest['files']) - FILES_SHOWN} more files")
     for name in ("result.json", "data.json", "plan.json", "equality.json"):
         if name in manifest["files"]:
             console.print(f"[bold]{name}[/]")
@@ -148,6 +163,11 @@ class RichReporter(Reporter):
         if done >= total:
             self._clear()
 
+    def warning(self, text: str) -> None:
+        """Something the user should know and may want to change."""
+        self._clear()
+        self.console.print(f"{'':<12} {text}", style="yellow", markup=False, soft_wrap=True)
+
     def result(self, text: str) -> None:
         """A figure worth showing."""
         self._clear()
@@ -158,14 +178,26 @@ def main() -> None:
     """Run the command; errors of ours become one message and exit status 1 (2 for a wrong command line)."""
     try:
         app()
+    except KeyboardInterrupt:
+        _fail("interrupted; what was finished is kept, and the same command goes on from there", code=130)
     except Exception as error:
-        if type(error).__module__.startswith("hawq_flow."):
-            _fail(error)
-        raise
+        if os.environ.get(TRACEBACK) or not _ours(error):
+            raise
+        _fail(str(error))
 
 
-def _fail(error: Exception) -> None:
+def _ours(error: Exception) -> bool:
+    """Whether the error's text was written for the user: a class of ours, or a refusal raised by our own code."""
+    if type(error).__module__.startswith("hawq_flow."):
+        return True
+    if not isinstance(error, (ValueError, RuntimeError, OverflowError, OSError)):
+        return False
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, OSError) or Path(frames[-1].filename).is_relative_to(Path(__file__).parent)
+
+
+def _fail(text: str, code: int = 1) -> None:
     console = Console(stderr=True, highlight=False)
     console.print("error:", style="red", end=" ")
-    console.print(str(error), markup=False, soft_wrap=True)  # texts hold brackets and paths: neither tags nor wrapping
-    sys.exit(1)
+    console.print(text, markup=False, soft_wrap=True)  # texts hold brackets and paths: neither tags nor wrapping
+    sys.exit(code)

@@ -14,7 +14,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -86,6 +86,10 @@ class SensitivityConfig:
             raise ValueError(f"samples {self.samples}; expected 0 (all) or more")
 
 
+DEFAULT_BOPS = 0.6
+"""Budget of the mixed plan when none is given: a fraction of the first homogeneous plan's BOPs."""
+
+
 @dataclass(frozen=True)
 class AllocateConfig:
     """How the mixed plans are chosen.
@@ -96,7 +100,8 @@ class AllocateConfig:
         Candidate widths of every layer's weights and output.
     bops:
         A budget of bit operations: at most 1, a fraction of the first homogeneous plan's; above 1, absolute. A table
-        {name: budget} makes one mixed plan of each; a number makes one, called "mixed"; None sets no such budget.
+        {name: budget} makes one mixed plan of each; a number makes one, called "mixed". Left out: ``DEFAULT_BOPS``, or
+        no such budget when another is given.
     weight_bits_total, mean_bits:
         More budgets, each optional, for every mixed plan: the bits of all weights, and the mean bits of a weight.
     fixed:
@@ -110,7 +115,7 @@ class AllocateConfig:
 
     weight_bits: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8)
     activation_bits: tuple[int, ...] = (3, 4, 5, 6, 7, 8)
-    bops: float | Mapping[str, float] | None = 0.6
+    bops: float | Mapping[str, float] | None = None
     weight_bits_total: int | None = None
     mean_bits: float | None = None
     fixed: Mapping[str, int] = field(default_factory=dict)
@@ -120,7 +125,10 @@ class AllocateConfig:
     @property
     def named_budgets(self) -> dict[str, float | None]:
         """The BOPs budget of every mixed plan, by the plan's name."""
-        return dict(self.bops) if isinstance(self.bops, Mapping) else {"mixed": self.bops}
+        if isinstance(self.bops, Mapping):
+            return dict(self.bops)
+        other = self.weight_bits_total is not None or self.mean_bits is not None
+        return {"mixed": DEFAULT_BOPS if self.bops is None and not other else self.bops}
 
     def __post_init__(self) -> None:
         _widths("weight_bits", self.weight_bits)
@@ -148,15 +156,17 @@ class HlsStage:
 
     Attributes
     ----------
-    plans, backends:
-        Names of plans, and of hls4ml back ends (Vitis, Vivado).
+    plans:
+        Names of plans; left out: the first homogeneous and the first mixed one.
+    backends:
+        hls4ml's back ends: Vitis, Vivado.
     folder:
         Where projects go, relative to the experiment's folder; "" is ``hls`` in the run's folder.
     vectors:
         Test samples that travel with a project as test vectors.
     """
 
-    plans: tuple[str, ...] = ("int8", "mixed")
+    plans: tuple[str, ...] | None = None
     backends: tuple[Literal["Vitis", "Vivado"], ...] = ("Vitis", "Vivado")
     folder: str = ""
     vectors: int = 256
@@ -183,6 +193,42 @@ class Experiment:
     allocate: AllocateConfig = field(default_factory=AllocateConfig)
     hls: HlsConfig = field(default_factory=HlsConfig)
     firmware: HlsStage = field(default_factory=HlsStage)
+
+    def __post_init__(self) -> None:
+        names = self.plan_names
+        for name in self.firmware_plans:
+            if name not in names:
+                raise ValueError(f"firmware: plans names {_nearest(name, names)}")
+
+    @property
+    def plan_names(self) -> list[str]:
+        """Names of the plans: the homogeneous ones, then the mixed ones."""
+        return [f"int{bits}" for bits in self.plans.homogeneous] + list(self.allocate.named_budgets)
+
+    @property
+    def firmware_plans(self) -> list[str]:
+        """Names of the plans that become HLS projects."""
+        if self.firmware.plans is not None:
+            return list(self.firmware.plans)
+        return [f"int{self.plans.homogeneous[0]}", next(iter(self.allocate.named_budgets))]
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"{name!r}; {f'did you mean {near[0]!r}? ' if near else ''}There are {', '.join(known)}"
+
+
+def check_layers(config: AllocateConfig, layers: Sequence[str]) -> None:
+    """``ConfigError`` when ``fixed`` or ``tied`` name what is no layer of the model, or one layer twice."""
+    for name in config.fixed:
+        if name not in layers:
+            raise ConfigError(f"allocate: fixed names {_nearest(name, layers)}")
+    grouped = [name for group in config.tied for name in group]
+    for name in grouped:
+        if name not in layers:
+            raise ConfigError(f"allocate: tied names {_nearest(name, layers)}")
+        if grouped.count(name) > 1:
+            raise ConfigError(f"allocate: tied names {name!r} twice; merge its groups")
 
 
 def load(path: Path | str) -> Experiment:

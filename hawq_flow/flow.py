@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hawq_flow import allocate, choose, data, equality, sensitivity, store, summary, to_hls, to_qonnx
-from hawq_flow.config import Experiment
+from hawq_flow.config import Experiment, check_layers
 from hawq_flow.interpret import run
 from hawq_flow.lower import lower
 from hawq_flow.network import IntegerNetwork
@@ -44,6 +45,8 @@ from hawq_flow.store import Artifact
 from hawq_flow.topology import INPUT, Topology, fold_batch_norm, read
 from hawq_flow.train import TrainConfig, evaluate, fit
 
+FEW_STEPS = 500
+"""Fewer optimizer steps than this draw a warning."""
 STAGES = ("data", "float", "sensitivity", "plans", "qat", "lower", "export", "hls", "equality", "report")
 
 
@@ -86,6 +89,14 @@ class Flow:
 
     def _run_data(self) -> None:
         self.data()
+        check_layers(self.experiment.allocate, [stage.name for stage in self.topology.stages])
+        for section, name in ((self.experiment.train, "train"), (self.experiment.qat, "qat")):
+            steps = section.epochs * math.ceil(len(self.split.train) / section.batch_size)
+            if steps < FEW_STEPS:
+                self.reporter.warning(
+                    f"[{name}] makes {steps} steps on {len(self.split.train):,} samples; fewer than {FEW_STEPS} rarely "
+                    "train to the end: lower batch_size or raise epochs"
+                )
 
     def _run_float(self) -> None:
         found = self.float_artifact().json("result.json")
@@ -118,7 +129,14 @@ class Flow:
     def _run_hls(self) -> None:
         for name in self.hls_plans:
             for backend in self.experiment.firmware.backends:
-                self.hls(name, backend)
+                taken = self.reuse_factors(name, backend)
+                if set(taken.values()) != {self.experiment.hls.reuse_factor}:
+                    self.reporter.warning(
+                        f"{name}, {backend}: hls4ml took other reuse factors than {self.experiment.hls.reuse_factor}: "
+                        + ", ".join(f"{layer} {factor}" for layer, factor in taken.items())
+                    )
+        for stale in self.stale_projects():
+            self.reporter.warning(f"{stale}: a project of an earlier run of other plans; not of this one. Delete it")
 
     def _run_equality(self) -> None:
         failed = []
@@ -201,7 +219,10 @@ class Flow:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:  # it is the user's code: anything may come out of it
+            raise FlowError(f"model: {path} cannot be imported: {type(error).__name__}: {error}") from error
         if not callable(getattr(module, "build", None)):
             raise FlowError(f"model: {path} has no function build(); it must return an nn.Module")
         with torch.random.fork_rng(devices=[]):
@@ -323,7 +344,7 @@ class Flow:
     @property
     def plan_names(self) -> list[str]:
         """Names of the plans: the homogeneous ones, then the mixed ones."""
-        return [f"int{bits}" for bits in self.experiment.plans.homogeneous] + self.mixed_names
+        return self.experiment.plan_names
 
     @property
     def mixed_names(self) -> list[str]:
@@ -333,10 +354,7 @@ class Flow:
     @property
     def hls_plans(self) -> list[str]:
         """The plans that become firmware."""
-        unknown = [name for name in self.experiment.firmware.plans if name not in self.plan_names]
-        if unknown:
-            raise FlowError(f"firmware.plans names {', '.join(unknown)}; the plans are {', '.join(self.plan_names)}")
-        return list(self.experiment.firmware.plans)
+        return self.experiment.firmware_plans
 
     def plan_artifact(self, name: str) -> Artifact:
         """``plan.json``; for a mixed plan also ``allocation.json``, ``allocation.txt`` and ``front.csv``."""
@@ -356,9 +374,14 @@ class Flow:
         }
 
         def build(folder: Path) -> None:
-            found, front = choose.mixed_plan(
-                self.topology.shapes, self._terms, self.experiment.allocate, self.experiment.plans, name
-            )
+            try:
+                found, front = choose.mixed_plan(
+                    self.topology.shapes, self._terms, self.experiment.allocate, self.experiment.plans, name
+                )
+            except allocate.InfeasibleError as error:
+                limit = self.experiment.allocate.named_budgets[name]
+                share = f" ({limit:g} of {self.plan_names[0]}'s)" if limit is not None and limit <= 1 else ""
+                raise FlowError(f"plan {name}: budget of BOPs {limit}{share}: {error}") from error
             _write(folder / "plan.json", found.plan.to_json())
             _write(folder / "allocation.json", found.to_json())
             _write(folder / "allocation.txt", found.text() + "\n")
@@ -465,13 +488,28 @@ class Flow:
             "versions": store.versions("hls4ml", "qonnx", "onnx", "numpy"),
         }
         section = self.experiment.firmware
-        root = (self.experiment.folder / section.folder).resolve() if section.folder else self.out / "hls"
 
         def build(folder: Path) -> None:
             vectors = self.network(name).inputs[0].integers(self.split.test.x[: section.vectors])
             to_hls.write_project(self.network(name), folder / "project", config, vectors=vectors)
 
-        return self._make("hls", f"{name}/{backend.lower()}", depends, build, root)
+        return self._make("hls", f"{name}/{backend.lower()}", depends, build, self.firmware_folder)
+
+    def reuse_factors(self, name: str, backend: str) -> dict[str, int]:
+        """The reuse factor hls4ml took for each dense layer; it replaces one that does not divide by the nearest."""
+        layers = json.loads(self.hls(name, backend).file("project/hawq_flow.json").read_text())["layers"]
+        return {layer: entry["reuse_factor"] for layer, entry in layers.items() if "accum" in entry["types"]}
+
+    def stale_projects(self) -> list[Path]:
+        """HLS projects in the firmware folder that other configurations left there."""
+        current = {self.hls(n, b).path for n in self.hls_plans for b in self.experiment.firmware.backends}
+        return sorted({p.parent for p in self.firmware_folder.glob(f"*/*/{store.MANIFEST}")} - current)
+
+    @property
+    def firmware_folder(self) -> Path:
+        """Where the HLS projects go."""
+        folder = self.experiment.firmware.folder
+        return (self.experiment.folder / folder).resolve() if folder else self.out / "hls"
 
     def equality(self, name: str) -> Artifact:
         """``equality.json`` and ``equality.md``: every representation against the interpreter on the whole test set."""
@@ -524,6 +562,7 @@ class Flow:
             "qat": {name: self.qat(name).digest for name in names},
             "network": {name: self.network_artifact(name).digest for name in names},
             "equality": {name: self.equality(name).digest for name in names},
+            "firmware": self._firmware_figures(),
             "code": store.code_digest("summary"),
             "versions": store.versions("matplotlib", "numpy"),
         }
@@ -546,6 +585,7 @@ class Flow:
             "float": {"accuracy": found["test_accuracy"]},
             "reference": self.plan_names[0],
             "mixed": self.mixed_names,
+            "firmware": self._firmware_figures(),
             "plans": plans,
             "sensitivity": self.sensitivity().json("sensitivity.json"),
             "allocation": {n: self.plan_artifact(n).file("allocation.txt").read_text() for n in self.mixed_names},
@@ -558,6 +598,24 @@ class Flow:
         summary.save(summary.sensitivity_figure(report), folder / "sensitivity.png")
         title = f"{mixed} plan: {plans[mixed]['accuracy']:.1%} of {found['test_samples']:,}"
         summary.save(summary.confusion_figure(matrix, classes, title), folder / "confusion.png")
+
+    def _firmware_figures(self) -> list[dict[str, Any]]:
+        config, section = self.experiment.hls, self.experiment.firmware
+        return [
+            {
+                "plan": name,
+                "backend": backend,
+                "project": f"{section.folder or '../hls'}/{name}/{backend.lower()}/project",
+                "network": self.network(name).digest,
+                "part": config.part,
+                "clock_period_ns": config.clock_period_ns,
+                "io_type": config.io_type,
+                "strategy": config.strategy,
+                "reuse_factors": self.reuse_factors(name, backend),
+            }
+            for name in self.hls_plans
+            for backend in section.backends
+        ]
 
     def _plan_figures(self, name: str) -> dict[str, Any]:
         plan, shapes = self.plan(name), self.topology.shapes

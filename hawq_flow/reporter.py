@@ -15,5 +15,8 @@ class Reporter:
     def progress(self, done: int, total: int, text: str) -> None:
         """Part of the present stage is done."""
 
+    def warning(self, text: str) -> None:
+        """Something the user should know and may want to change."""
+
     def result(self, text: str) -> None:
         """A figure worth showing."""

@@ -6,6 +6,7 @@ Nothing is measured here. ``report.json`` (version 1) holds every number of the 
      "plans": {name: {"accuracy", "bops", "sparse_bops", "weight_bits", "mean_weight_bits", "zero_fraction": {layer:
                       ...}, "equal": bool, "certificate": as in equality.json, "digest": str, "plan": {...}}},
      "reference": name of the plan budgets refer to, "mixed": [names of the plans that were allocated],
+     "firmware": [{"plan", "backend", "project", "network", ...}],
      "sensitivity": {...}, "allocation": {name: text}, "figures": {name: file}}
 
 Accuracies are fractions of the test set; ``bops`` counts every weight (p = 0), ``sparse_bops`` the non-zero ones.
@@ -70,7 +71,7 @@ def accuracy_figure(report: Mapping[str, Any]) -> Figure:
         axes.axhline(100 * report["float"]["accuracy"], color=GREY, lw=1.2, ls="--", label="float", zorder=1)
         error = 100 * standard_error(report["float"]["accuracy"], samples)
         centre = 100 * report["float"]["accuracy"]
-        axes.axhspan(centre - error, centre + error, color=GREY, alpha=0.15, lw=0)
+        axes.axhspan(centre - error, centre + error, color=GREY, alpha=0.15, lw=0, label="± 1 standard error")
         if even:
             x, y, names = zip(*even, strict=True)
             axes.plot(x, 100 * np.array(y), "o-", color=BLUE, label="homogeneous")
@@ -186,9 +187,14 @@ def markdown(report: Mapping[str, Any]) -> str:
         )
     lines += [
         "",
-        "BOPs count every weight; sparse BOPs leave out the weights that are zero. All plans share the input's width.",
+        "W and A are the widths in bits of each layer's weights and output, in order. BOPs, the bit operations of one "
+        "inference, count every weight; sparse BOPs leave out those that are zero. All plans share the input's width.",
         "",
         "## Sensitivity",
+        "",
+        "How much the loss bends along each layer's weights: the trace of its Hessian block, with the error of the "
+        "estimator (0: exact) and that of the finite training sample, and the largest eigenvalue. Layers with a high "
+        "mean curvature need finer grids.",
         "",
         "![Sensitivity per layer](sensitivity.png)",
         "",
@@ -205,6 +211,12 @@ def markdown(report: Mapping[str, Any]) -> str:
         lines += ["", f"Plan {name} and why:", "", "```", text.rstrip(), "```"]
     lines += [
         "",
+        "Each row is a tensor that was given a width: `err 4b` is the squared error of quantizing it to 4 bits, "
+        "`contribution` is trace / size times the error at the chosen width, and `objective` their sum, which the plan "
+        "minimizes under the budgets below it. Inputs and outputs have given widths (a dash).",
+    ]
+    lines += [
+        "",
         "## Equality",
         "",
         "Every representation was compared with the integer interpreter by `==`, on every value it shows.",
@@ -219,6 +231,21 @@ def markdown(report: Mapping[str, Any]) -> str:
                 f"| {name} | {backend} | {plan['certificate']['samples']:,} | {wrong} | {entry['elements']:,} | "
                 f"{entry['method']} |"
             )
+    if report["firmware"]:
+        lines += [
+            "",
+            "## Firmware",
+            "",
+            "| plan | back end | project, from the experiment's or report's folder | network | part | clock | "
+            "interface, strategy | reuse factors |",
+            "|---|---|---|---|---|---:|---|---|",
+        ]
+    for entry in report["firmware"]:
+        factors = ", ".join(str(factor) for factor in entry["reuse_factors"].values())
+        lines.append(
+            f"| {entry['plan']} | {entry['backend']} | `{entry['project']}` | `{entry['network'][:16]}` | "
+            f"{entry['part']} | {entry['clock_period_ns']:g} ns | {entry['io_type']}, {entry['strategy']} | {factors} |"
+        )
     lines += [
         "",
         "## Confusion",

@@ -96,6 +96,10 @@ def read(model: nn.Module, input_shape: Sequence[int] | None = None) -> Topology
     UnsupportedModelError
         Naming the module, function or pattern that is not supported.
     """
+    if isinstance(model, nn.Linear):
+        raise UnsupportedModelError(
+            "the model is a bare nn.Linear, which has no name to plan bits for; wrap it: nn.Sequential(layer)"
+        )
     try:
         graph = fx.symbolic_trace(model)
     except Exception as error:  # fx raises many types; every one means that the forward cannot be read

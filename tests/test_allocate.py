@@ -335,7 +335,7 @@ def test_the_result_explains_itself_and_is_stored() -> None:
     assert (row["error_4"], row["trace"]) == (terms.weights["fc1"].errors[4], terms.weights["fc1"].trace)
     assert row["size"] == 1024
     assert row["chosen"] == found.plan["fc1"].weight
-    for text in ("bops: ", "of 80000", "err 4b"):
+    for text in ("bops: ", "of 80,000", "err 4b"):
         assert text in found.text()
     assert Allocation.from_json(found.to_json()) == found
     data = json.loads(found.to_json())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hawq_flow import __version__, cli, store
+from hawq_flow import __version__, cli, plan, store
 
 runner = CliRunner()
 ROOT = Path(__file__).parent.parent
@@ -58,3 +58,32 @@ def test_run_and_show(tmp_path: Path) -> None:
     (tmp_path / "data" / "data.json").write_text("{}")
     with pytest.raises(store.StoreError, match="changed since it was made"):
         runner.invoke(cli.app, ["show", str(tmp_path / "data")], catch_exceptions=False)
+
+
+def test_show_lists_a_run(tmp_path: Path) -> None:
+    store.make(tmp_path / "data", "data", {}, lambda folder: (folder / "f").write_text("x") and None)
+    shown = runner.invoke(cli.app, ["show", str(tmp_path)])
+    assert shown.exit_code == 0
+    assert "artifact" in shown.output
+    assert "data" in shown.output
+
+
+def test_interruption_and_bugs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    def bug() -> None:
+        raise ValueError("not from the package: a bug, to be seen whole")
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    assert _main(monkeypatch) == 130
+    assert "what was finished is kept" in capsys.readouterr().err
+    monkeypatch.setattr(cli, "app", bug)
+    with pytest.raises(ValueError, match="a bug"):
+        cli.main()
+    monkeypatch.setattr(cli, "app", lambda: plan.BitPlan.from_json("{}"))
+    assert _main(monkeypatch) == 1
+    assert "error: plan: unknown keys none" in capsys.readouterr().err
+    monkeypatch.setenv(cli.TRACEBACK, "1")
+    with pytest.raises(ValueError, match="unknown keys none"):
+        cli.main()

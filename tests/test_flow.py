@@ -13,7 +13,7 @@ import pytest
 from nbclient import NotebookClient
 
 from hawq_flow import equality, store
-from hawq_flow.config import Experiment, load
+from hawq_flow.config import ConfigError, Experiment, load
 from hawq_flow.flow import STAGES, Flow, FlowError
 from hawq_flow.interpret import run as interpret
 from hawq_flow.network import IntegerNetwork
@@ -31,12 +31,16 @@ class Recorder(Reporter):
         self.worked: list[str] = []
         self.reusedd: list[str] = []
         self.results: list[str] = []
+        self.warnings: list[str] = []
 
     def stage(self, name: str, detail: str) -> None:
         self.worked.append(detail)
 
     def reused(self, name: str, detail: str) -> None:
         self.reusedd.append(detail)
+
+    def warning(self, text: str) -> None:
+        self.warnings.append(text)
 
     def result(self, text: str) -> None:
         self.results.append(text)
@@ -175,6 +179,8 @@ def test_model_errors_name_the_file(tiny: Experiment, tmp_path: Path) -> None:
         flow("def build(): return None", depth=3).fresh_model()
     with pytest.raises(FlowError, match=r"returned NoneType; expected an nn\.Module"):
         flow("def build(): return None").fresh_model()
+    with pytest.raises(FlowError, match=r"model\.py cannot be imported: SyntaxError"):
+        flow("def build(:").fresh_model()
     with pytest.raises(FlowError, match=r"3 outputs for 10 classes"):
         _ = flow("from torch import nn\ndef build(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))").topology
     missing = dataclasses.replace(tiny, model=dataclasses.replace(tiny.model, file="nowhere.py"))
@@ -182,10 +188,57 @@ def test_model_errors_name_the_file(tiny: Experiment, tmp_path: Path) -> None:
         Flow(missing, tmp_path).fresh_model()
 
 
-def test_unknown_firmware_plan(tiny: Experiment, tmp_path: Path) -> None:
-    other = dataclasses.replace(tiny, firmware=dataclasses.replace(tiny.firmware, plans=("int5",)))
-    with pytest.raises(FlowError, match=r"firmware.plans names int5; the plans are int8, int4, mixed"):
-        _ = Flow(other, tmp_path).hls_plans
+def test_names_are_checked_before_anything_is_trained(tiny: Experiment, tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"firmware: plans names 'int5'; did you mean 'int8'\? There are int8, int4, mixed"
+    ):
+        dataclasses.replace(tiny, firmware=dataclasses.replace(tiny.firmware, plans=("int5",)))
+    for change, text in (
+        ({"fixed": {"8": 4}}, r"fixed names '8'; .*There are 1, 4, 7"),
+        ({"tied": (("1", "5"),)}, r"tied names '5'; .*There are 1, 4, 7"),
+        ({"tied": (("1", "4"), ("4", "7"))}, r"tied names '4' twice; merge its groups"),
+    ):
+        recorder = Recorder()
+        other = dataclasses.replace(tiny, allocate=dataclasses.replace(tiny.allocate, **change))
+        with pytest.raises(ConfigError, match=text):
+            Flow(other, tmp_path, recorder).run()
+        assert "float" not in recorder.worked
+
+
+def test_default_firmware_is_the_first_plan_of_each_kind(tiny: Experiment) -> None:
+    plain = dataclasses.replace(tiny, firmware=dataclasses.replace(tiny.firmware, plans=None))
+    assert plain.firmware_plans == ["int8", "mixed"]
+
+
+def test_an_infeasible_budget_says_whose_it_is(finished: tuple[Flow, Recorder], tiny: Experiment) -> None:
+    flow, _ = finished
+    other = dataclasses.replace(tiny, allocate=dataclasses.replace(tiny.allocate, bops=0.01))
+    with pytest.raises(
+        FlowError, match=r"plan mixed: budget of BOPs 0.01 \(0.01 of int8's\): .*smallest feasible value"
+    ):
+        Flow(other, flow.out).plan("mixed")
+
+
+def test_warnings_of_few_steps_odd_reuse_factors_and_stale_projects(
+    finished: tuple[Flow, Recorder], tiny: Experiment, tmp_path: Path
+) -> None:
+    flow, _ = finished
+    shutil.copytree(flow.out, tmp_path / "run")
+    recorder = Recorder()
+    few = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, epochs=2))
+    Flow(few, tmp_path / "few", recorder).run("data")
+    assert any(text.startswith("[train] makes 40 steps on 1,259 samples") for text in recorder.warnings)
+    recorder = Recorder()
+    other = dataclasses.replace(
+        tiny,
+        hls=dataclasses.replace(tiny.hls, strategy="Resource", reuse_factor=7),
+        firmware=dataclasses.replace(tiny.firmware, backends=("Vivado",)),
+    )
+    Flow(other, tmp_path / "run", recorder).run("hls")
+    assert any("hls4ml took other reuse factors than 7: " in text for text in recorder.warnings), recorder.warnings
+    stale = [text for text in recorder.warnings if "of an earlier run" in text]
+    assert len(stale) == 1
+    assert "mixed/vitis: a project of" in stale[0]
 
 
 @pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)

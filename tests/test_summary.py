@@ -51,6 +51,19 @@ def report() -> dict[str, Any]:
             "activations": [{"name": "fc1", "trace": 2.0, "size": 2, **entry}],
         },
         "allocation": {"lean": "the table"},
+        "firmware": [
+            {
+                "plan": "lean",
+                "backend": "Vitis",
+                "project": "../hls/lean/vitis/project",
+                "network": "0123456789abcdef" * 4,
+                "part": "xc",
+                "clock_period_ns": 5.0,
+                "io_type": "io_parallel",
+                "strategy": "Resource",
+                "reuse_factors": {"fc1": 4, "head": 3},
+            }
+        ],
         "confusion": {"plan": "lean"},
     }  # fmt: skip
 
@@ -63,6 +76,7 @@ def test_page_says_what_was_computed(report: dict[str, Any]) -> None:
     assert "| int4 | qonnx | 1,000 | 0 | 5,000 | by hand |" in page
     assert "| head | 4 | -1 | 0 | 0.1 |  | exact |" in page
     assert "the table" in page
+    assert "`0123456789abcdef` | xc | 5 ns | io_parallel, Resource | 4, 3 |" in page
 
 
 def test_figures_are_the_same_bytes_twice(report: dict[str, Any], tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ class Allocation:
         ]
         shown.append(f"objective {self.objective:.6g} ({self.method})")
         shown += [
-            f"{use.name}: {use.used:.12g}" + ("" if use.limit is None else f" of {use.limit:.12g}")
+            f"{use.name}: {_shown(use.used)}" + ("" if use.limit is None else f" of {_shown(use.limit)}")
             for use in self.budgets
         ]
         return "\n".join(shown)
@@ -199,3 +199,8 @@ def _row(problem: Problem, choice: Sequence[int], name: str, kind: str) -> Row:
     if term is None:
         return Row(name, kind, None, None, (), allowed, bits, 0.0)
     return Row(name, kind, term.size, term.trace, tuple(sorted(term.errors.items())), allowed, bits, term.cost(bits))
+
+
+def _shown(cost: float) -> str:
+    """A cost for people: whole above 1,000 (BOPs hold fractions of n log2 n), else six digits."""
+    return f"{cost:,.0f}" if cost >= 1000 else f"{cost:.6g}"
