@@ -98,7 +98,7 @@ def csim_backend(project: Path | str, build: Path | str, *, timeout_s: float = 6
         config = csim.manifest["config"]
         method = (
             f"hls4ml {csim.manifest['hls4ml']} C simulation ({config['backend']}, {config['io_type']}, "
-            f"{config['strategy']}, reuse factor {config['reuse_factor']}), compiled from the written project"
+            f"{config['strategy']}, {to_hls.reuse(csim.manifest)}), compiled from the written project"
         )
         simulate = csim.trace if traced else csim.run
         return Result(simulate(array, timeout_s=timeout_s), method)

@@ -393,3 +393,12 @@ def test_rounding_modes_have_their_hls_names() -> None:
         made = layers["bn_act1_plus_half" if rounding is Rounding.HALF_UP else "bn_act1_scaled"]
         assert made.types["result"].rounding == name
         assert str(made.types["bias"]) == ("ap_ufixed<1,0>" if rounding is Rounding.HALF_UP else "ap_ufixed<1,1>")
+
+
+def test_reuse_factors_are_those_that_hls4ml_took() -> None:
+    def manifest(*taken: int) -> dict[str, object]:
+        layers = {f"fc{i}": {"reuse_factor": r, "types": {"accum": "ap_fixed<9,9>"}} for i, r in enumerate(taken)}
+        return {"config": {"reuse_factor": 7}, "layers": {"x": {"reuse_factor": 1, "types": {}}, **layers}}
+
+    assert to_hls.reuse(manifest(7, 7)) == "reuse factor 7"
+    assert to_hls.reuse(manifest(6, 8)) == "reuse factors 6, 8 (7 asked for)"

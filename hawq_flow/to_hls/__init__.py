@@ -3,7 +3,7 @@
 from hawq_flow.to_hls.csim import Csim, compile_csim, read_manifest
 from hawq_flow.to_hls.plan import Design, FixedType, HlsConfig, Layer, design
 from hawq_flow.to_hls.project import ProjectError, write_project
-from hawq_flow.to_hls.texts import MANIFEST
+from hawq_flow.to_hls.texts import MANIFEST, reuse
 
 __all__ = [
     "MANIFEST",
@@ -16,5 +16,6 @@ __all__ = [
     "compile_csim",
     "design",
     "read_manifest",
+    "reuse",
     "write_project",
 ]

@@ -101,6 +101,15 @@ check: csim
 """
 
 
+def reuse(manifest: Mapping[str, Any]) -> str:
+    """The reuse factor in words: the one asked for, and those that hls4ml took where it does not divide."""
+    asked = manifest["config"]["reuse_factor"]
+    taken = [e["reuse_factor"] for e in manifest["layers"].values() if "accum" in e["types"]]
+    if set(taken) <= {asked}:
+        return f"reuse factor {asked}"
+    return f"reuse factors {', '.join(map(str, taken))} ({asked} asked for)"
+
+
 def readme(manifest: Mapping[str, Any]) -> str:
     """What an FPGA team needs to know."""
     config = manifest["config"]
@@ -116,7 +125,7 @@ def readme(manifest: Mapping[str, Any]) -> str:
 Written by hawq_flow {manifest["hawq_flow"]} with hls4ml {manifest["hls4ml"]} from the network with digest
 `{manifest["digest"]}`.
 Target: {config["backend"]}, part {config["part"]}, clock {config["clock_period_ns"]} ns, {config["io_type"]},
-{config["strategy"]} strategy, reuse factor {config["reuse_factor"]}.
+{config["strategy"]} strategy, {reuse(manifest)}.
 
 ## Ports: integers
 
