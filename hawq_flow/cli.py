@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -81,25 +82,26 @@ def show(path: Annotated[Path, typer.Argument(help="An artifact's folder, or a f
     """Say what an artifact is, what it was made from and whether its files are whole; or list a run's artifacts."""
     folder = path if path.is_dir() else path.parent
     if not (folder / MANIFEST).is_file() and (inside := sorted(folder.glob("**/" + MANIFEST))):
-        listing = Table("artifact", "stage", "digest", title=str(folder), title_justify="left")
+        listing = Table("artifact", "stage", "digest", title=escape(str(folder)), title_justify="left")
         for place in inside:
             found = open_artifact(place.parent, check=False)
-            listing.add_row(str(place.parent.relative_to(folder)), found.manifest["stage"], found.digest[:16])
+            listing.add_row(escape(str(place.parent.relative_to(folder))), found.manifest["stage"], found.digest[:16])
         Console().print(listing)
         return
     artifact = open_artifact(folder)
     console = Console()
     manifest = artifact.manifest
     console.print(
-        f"[bold]{folder}[/]: artifact of stage [bold]{manifest['stage']}[/], digest {artifact.digest[:16]}, whole"
+        f"[bold]{escape(str(folder))}[/]: artifact of stage [bold]{manifest['stage']}[/], "
+        f"digest {artifact.digest[:16]}, whole"
     )
     table = Table(title="made from", show_header=False, title_justify="left")
     for name, value in manifest["depends"].items():
-        table.add_row(name, _short(value))
+        table.add_row(escape(name), escape(_short(value)))
     console.print(table)
     files = Table("file", "bytes", "sha256", title="files", title_justify="left")
     for name, digest in list(manifest["files"].items())[:FILES_SHOWN]:
-        files.add_row(name, f"{(folder / name).stat().st_size:,}", digest[:16])
+        files.add_row(escape(name), f"{(folder / name).stat().st_size:,}", digest[:16])
     console.print(files)
     if len(manifest["files"]) > FILES_SHOWN:
         console.print(f"and {len(manifest['files']) - FILES_SHOWN} more files")

@@ -172,8 +172,8 @@ class HlsStage:
     vectors: int = 256
 
     def __post_init__(self) -> None:
-        if self.vectors < 0:
-            raise ValueError(f"vectors {self.vectors}; expected 0 or more")
+        if self.vectors < 1:
+            raise ValueError(f"vectors {self.vectors}; expected 1 or more: a project is checked with them")
 
 
 @dataclass(frozen=True)
@@ -223,6 +223,8 @@ def check_layers(config: AllocateConfig, layers: Sequence[str]) -> None:
     for name in config.fixed:
         if name not in layers:
             raise ConfigError(f"allocate: fixed names {_nearest(name, layers)}")
+    if not all(config.tied):
+        raise ConfigError("allocate: tied holds an empty group; name at least two layers in each")
     grouped = [name for group in config.tied for name in group]
     for name in grouped:
         if name not in layers:
@@ -245,7 +247,7 @@ def load(path: Path | str) -> Experiment:
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; give an experiment's TOML, or the folder that holds experiment.toml")
     try:
-        document = tomllib.loads(path.read_text())
+        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     if "folder" in document:
@@ -316,8 +318,12 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return hint(value)
     if hint is Any:
         return value
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not -1e300 < value < 1e300:  # also infinities and NaN, which TOML can write
+            raise ConfigError(f"{where}: found {value!r}; expected a finite number")
         return float(value)
+    if hint is int and isinstance(value, int) and not isinstance(value, bool) and not abs(value) < 2**53:
+        raise ConfigError(f"{where}: found {value}; expected an integer below 2^53")
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise ConfigError(f"{where}: found {value!r}; expected {getattr(hint, '__name__', hint)}")
     return value

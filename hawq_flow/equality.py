@@ -19,6 +19,7 @@ first differing row.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,6 +132,8 @@ def certify(
     samples = len(next(iter(expected.values())))
     if samples == 0:
         raise EqualityError("certify: 0 samples; equality on nothing proves nothing. Give at least one row")
+    if not backends:
+        raise EqualityError("certify: no backend to compare; equality of nothing proves nothing. Name at least one")
     entries = {name: _compare(network, name, backend, x, expected) for name, backend in backends.items()}
     return {"samples": samples, "backends": entries}
 
@@ -173,9 +176,16 @@ def _mismatch(layer: str, row: int, element: list[int], got: NDArray[Any], expec
         "layer": layer,
         "row": row,
         "element": element,
-        "got": int(value) if value == int(value) else value,
+        "got": _plain(value),
         "expected": int(expected[index]),
     }
+
+
+def _plain(value: int | float) -> int | float | str:
+    """A number for JSON: whole ones as integers; NaN and infinities, which JSON lacks, as text."""
+    if not math.isfinite(value):
+        return repr(value)
+    return int(value) if value == int(value) else value
 
 
 def _checked(
@@ -193,9 +203,17 @@ def _checked(
     for value, reference in expected.items():
         if value in values:
             array = np.asarray(values[value])
-            if array.size != reference.size or len(array) != len(reference):
+            if array.shape != reference.shape:
                 raise EqualityError(f"backend {name!r}: {value} has shape {array.shape}; expected {reference.shape}")
-            result[value] = array.reshape(reference.shape)
+            if array.dtype.kind not in "iuf":
+                raise EqualityError(f"backend {name!r}: {value} is of {array.dtype}; expected integers")
+            limit = 1 << (np.finfo(array.dtype).nmant + 1) if array.dtype.kind == "f" else 1 << 62
+            if reference.size and max(-int(reference.min()), int(reference.max())) > limit:
+                raise EqualityError(
+                    f"backend {name!r}: {value} comes as {array.dtype}, which cannot tell its integers apart; "
+                    "give them as integers"
+                )
+            result[value] = array
     return result
 
 

@@ -17,7 +17,6 @@ skipped when its manifest matches. The folder of a run::
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import math
 import tempfile
@@ -32,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from hawq_flow import allocate, choose, data, equality, sensitivity, store, summary, to_hls, to_qonnx
+from hawq_flow import allocate, choose, data, equality, model_file, sensitivity, store, summary, to_hls, to_qonnx
 from hawq_flow.config import Experiment, check_layers
 from hawq_flow.interpret import run
 from hawq_flow.lower import lower
@@ -84,8 +83,11 @@ class Flow:
         """
         if until not in STAGES:
             raise FlowError(f"unknown stage {until!r}; expected one of {', '.join(STAGES)}")
-        for stage in STAGES[: STAGES.index(until) + 1]:
-            getattr(self, f"_run_{stage}")()
+        with store.locked(
+            self.out, waiting=lambda: self.reporter.warning(f"another run is at work in {self.out}: waiting")
+        ):
+            for stage in STAGES[: STAGES.index(until) + 1]:
+                getattr(self, f"_run_{stage}")()
 
     def _run_data(self) -> None:
         self.data()
@@ -206,34 +208,32 @@ class Flow:
         """Shape of one sample."""
         return tuple(self.split.train.x.shape[1:])
 
+    @property
     def _model_file(self) -> Path:
-        path = (self.experiment.folder / self.experiment.model.file).resolve()
-        if not path.is_file():
-            raise FlowError(f"model: {path} does not exist; 'model.file' is relative to the experiment's folder")
-        return path
+        return (self.experiment.folder / self.experiment.model.file).resolve()
+
+    @property
+    def _model_depends(self) -> dict[str, Any]:
+        """What the float network's definition depends on."""
+        return {
+            "sources": model_file.sources(self._model_file),
+            "arguments": dict(self.experiment.model.arguments),
+            "seed": self.experiment.seed,
+        }
+
+    def _quantized_depends(self, name: str) -> dict[str, Any]:
+        """What ``quantized(name)`` reads. The trained state alone is not enough: two roundings can train alike."""
+        return {
+            "qat": self.qat(name).digest,
+            "plan": self.plan_artifact(name).json("plan.json"),
+            "quant": self.experiment.quant,
+            "model": self._model_depends,
+            "data": self.data().digest,
+        }
 
     def fresh_model(self) -> nn.Module:
-        """The float network, freshly built: the same seed, the same weights; torch's generator is left as it was."""
-        path = self._model_file()
-        spec = importlib.util.spec_from_file_location(f"hawq_flow_model_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:  # it is the user's code: anything may come out of it
-            raise FlowError(f"model: {path} cannot be imported: {type(error).__name__}: {error}") from error
-        if not callable(getattr(module, "build", None)):
-            raise FlowError(f"model: {path} has no function build(); it must return an nn.Module")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.experiment.seed)
-            try:
-                model = module.build(**self.experiment.model.arguments)
-            except TypeError as error:
-                raise FlowError(f"model: build() of {path} refused 'model.arguments': {error}") from error
-        if not isinstance(model, nn.Module):
-            raise FlowError(f"model: build() of {path} returned {type(model).__name__}; expected an nn.Module")
-        return model
+        """The float network, freshly built: the same seed, the same weights."""
+        return model_file.build(self._model_file, self.experiment.model.arguments, self.experiment.seed)
 
     @cached_property
     def topology(self) -> Topology:
@@ -275,11 +275,7 @@ class Flow:
         config = self._seeded(self.experiment.train)
         depends = {
             "data": self.data().digest,
-            "model": {
-                "file": store.file_digest(self._model_file()),
-                "arguments": dict(self.experiment.model.arguments),
-                "seed": self.experiment.seed,
-            },
+            "model": self._model_depends,
             "train": config,
             "code": store.code_digest("train"),
             "versions": store.versions("torch", "numpy"),
@@ -326,8 +322,10 @@ class Flow:
         section = self.experiment.sensitivity
         depends = {
             "float": self.float_artifact().digest,
+            "model": self._model_depends,
+            "data": self.data().digest,
             "config": section,
-            "code": store.code_digest("sensitivity"),
+            "code": [store.code_digest("sensitivity"), store.code_digest("topology")],
             "versions": store.versions("torch", "pyhessian"),
         }
 
@@ -365,6 +363,8 @@ class Flow:
             )
         depends = {
             "float": self.float_artifact().digest,
+            "model": self._model_depends,
+            "data": self.data().digest,
             "sensitivity": self.sensitivity().digest,
             "config": dataclasses.replace(self.experiment.allocate, bops=self.experiment.allocate.named_budgets[name]),
             "plans": self.experiment.plans,
@@ -410,6 +410,8 @@ class Flow:
         config = self._seeded(self.experiment.qat)
         depends = {
             "float": self.float_artifact().digest,
+            "model": self._model_depends,
+            "data": self.data().digest,
             "plan": self.plan_artifact(name).json("plan.json"),
             "quant": self.experiment.quant,
             "train": config,
@@ -437,8 +439,7 @@ class Flow:
     def network_artifact(self, name: str) -> Artifact:
         """The saved integer network of a plan."""
         depends = {
-            "qat": self.qat(name).digest,
-            "data": self.data().digest,
+            **self._quantized_depends(name),
             "name": self.experiment.name,
             "code": store.code_digest("lower"),
         }
@@ -483,7 +484,8 @@ class Flow:
             "network": self.network_artifact(name).digest,
             "qonnx": self.qonnx(name).digest,
             "hls": config,
-            "vectors": self.data().digest,
+            "data": self.data().digest,
+            "vectors": self.experiment.firmware.vectors,
             "code": store.code_digest("to_hls"),
             "versions": store.versions("hls4ml", "qonnx", "onnx", "numpy"),
         }
@@ -516,12 +518,11 @@ class Flow:
         backends = list(self.experiment.firmware.backends) if name in self.hls_plans else []
         projects: dict[str, Artifact] = {backend: self.hls(name, backend) for backend in backends}
         depends = {
+            **self._quantized_depends(name),
             "network": self.network_artifact(name).digest,
-            "qat": self.qat(name).digest,
             "qonnx": self.qonnx(name).digest,
             "hls": {backend: project.digest for backend, project in projects.items()},
-            "data": self.data().digest,
-            "code": store.code_digest("equality"),
+            "code": [store.code_digest("equality"), store.code_digest("lower")],
             "versions": store.versions("qonnx", "hls4ml", "torch", "numpy"),
         }
 

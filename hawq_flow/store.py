@@ -181,6 +181,8 @@ def open_artifact(path: Path, *, check: bool = True) -> Artifact:
     try:
         manifest = json.loads(manifest_path.read_text())
         expected = dict(manifest["files"])
+        if not isinstance(manifest["stage"], str) or not isinstance(manifest["depends"], dict):
+            raise TypeError("'stage' or 'depends' is of the wrong type")
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{manifest_path}: unreadable ({error}); delete the folder and run the stage again") from error
     if manifest.get("format") != FORMAT_VERSION:
@@ -220,8 +222,9 @@ def make(
     key = canonical_digest({"stage": stage, "depends": depends, "format": FORMAT_VERSION})
     found = _found(path, key)
     if found is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path):
+        with locked(path):
+            for left in path.parent.glob(f".{glob.escape(path.name)}.work.*"):
+                shutil.rmtree(left)  # what a killed process left
             found = _found(path, key)  # another process may have made it while this one waited
             if found is None:
                 return _build(path, {"format": FORMAT_VERSION, "stage": stage, "key": key, "depends": depends}, build)
@@ -248,12 +251,19 @@ def _found(path: Path, key: str) -> Artifact | None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the artifact's lock, which the system releases however this process ends; clear what a killed one left."""
+def locked(path: Path, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock of ``path`` (which need not exist); the system releases it however this process ends.
+
+    ``waiting`` is called when another process holds it, before waiting for it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / f".{path.name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for left in path.parent.glob(f".{glob.escape(path.name)}.work.*"):
-            shutil.rmtree(left)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waiting is not None:
+                waiting()
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

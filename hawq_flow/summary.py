@@ -144,8 +144,8 @@ def confusion_figure(matrix: NDArray[np.int64], classes: Sequence[str], title: s
             for j in range(len(classes)):
                 colour = "white" if share[i, j] > 55 else "black"
                 axes.text(j, i, f"{share[i, j]:.0f}", ha="center", va="center", color=colour)
-        axes.set_xticks(range(len(classes)), classes)
-        axes.set_yticks(range(len(classes)), classes)
+        axes.set_xticks(range(len(classes)), classes, parse_math=False)  # a class may be called "$x$"
+        axes.set_yticks(range(len(classes)), classes, parse_math=False)
         axes.set_xlabel("predicted")
         axes.set_ylabel("true")
         axes.set_title(title)

@@ -159,15 +159,18 @@ def run(
         log_file = stack.enter_context(log_path.open("wb"))
         source = stack.enter_context(Path(stdin).open("rb")) if stdin is not None else subprocess.DEVNULL
         sink = stack.enter_context(Path(stdout).open("wb")) if stdout is not None else log_file
-        process = subprocess.Popen(
-            arguments,
-            cwd=where,
-            stdin=source,
-            stdout=sink,
-            stderr=log_file,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                arguments,
+                cwd=where,
+                stdin=source,
+                stdout=sink,
+                stderr=log_file,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+            )
+        except OSError as error:  # found, but not something the system can start
+            return Run(arguments, Outcome.FAILED, None, 0.0, log_path, f"cannot be started: {error}")
         try:
             code: int | None = process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:

@@ -67,6 +67,8 @@ class TrainConfig:
         for name in ("weight_decay", "l1"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise ValueError(f"train: {name} {getattr(self, name)}; expected 0 or more")
+        if self.threads > 1024:
+            raise ValueError(f"train: threads {self.threads}; expected at most 1024 (one is best for small networks)")
         if not 0 <= self.freeze <= 1:
             raise ValueError(f"train: freeze {self.freeze}; expected a fraction of the epochs, 0 to 1")
         if self.device not in ("auto", "cpu", "cuda"):

@@ -156,7 +156,7 @@ def test_wrong_types_are_refused_with_their_place(tmp_path: Path, section: str, 
     [
         ("train", "epochs = 0", r"experiment\.toml: train: train: epochs 0; expected 1 or more"),
         ("qat", "lr = -1.0", "qat: train: lr -1.0; expected a positive number"),
-        ("qat", "lr = nan", "qat: train: lr nan; expected a positive number"),
+        ("qat", "lr = nan", "qat: lr: found nan; expected a finite number"),
         ("train", "freeze = 2.0", "freeze 2.0; expected a fraction"),
         ("quant", "multiplier_bits = 25", "quant: multiplier_bits 25; expected 1 to 24"),
         ("quant", "percentile = 10.0", "quant: percentile 10.0; expected above 50"),
@@ -183,7 +183,7 @@ def test_values_out_of_range_are_refused_by_their_section(tmp_path: Path, sectio
         ("allocate", "bops = {}", "allocate: bops is an empty table; name at least one mixed plan"),
         ("allocate", "mean_bits = -1.0", "allocate: mean_bits -1.0; expected above 0"),
         ("sensitivity", "samples = -1", "sensitivity: samples -1; expected 0"),
-        ("firmware", "vectors = -1", "firmware: vectors -1; expected 0 or more"),
+        ("firmware", "vectors = -1", "firmware: vectors -1; expected 1 or more"),
     ],
 )
 def test_widths_and_budgets_are_checked_before_the_first_stage(

@@ -574,3 +574,20 @@ def test_openml_unknown_number_and_nonsense(openml: _OpenML, tmp_path: Path) -> 
         DataError, match=r"is not a description of a data set \(JSONDecodeError.*delete it and run again"
     ):
         load("openml:42468", cache=tmp_path)
+
+
+def test_text_that_is_not_utf8_and_labels_that_are_no_names_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("a,kind\n1,\xe9\n".encode("utf-16"))
+    with pytest.raises(DataError, match=r"a\.csv is not UTF-8 .*save it as UTF-8 text"):
+        load("file:a.csv", root=tmp_path, label="kind")
+    table = pa.table({"a": [1.0, 2.0], "kind": [[1], [2]]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"label column 'kind' is of type list.*expected strings or integers"):
+        load("file:a.parquet", root=tmp_path, label="kind")
+
+
+def test_a_newline_in_quotes_belongs_to_its_value(tmp_path: Path) -> None:
+    rows = "".join(f'{i % 7},{i % 5},"class\n{i % 2}"\n' for i in range(200_000))
+    (tmp_path / "a.csv").write_text("a,b,kind\n" + rows)
+    split = load("file:a.csv", root=tmp_path, label="kind")
+    assert split.classes == ("class\n0", "class\n1")

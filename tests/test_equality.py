@@ -13,6 +13,8 @@ from strategies import jets_like, jets_rows, planted
 
 from hawq_flow import equality, interpret, to_hls
 from hawq_flow.equality import EqualityError
+from hawq_flow.network import Dense, InputSpec, IntegerNetwork, OutputSpec
+from hawq_flow.numeric import IntType
 
 # Multipliers of 5 bits: one unit in a 16-bit multiplier moves a 6-bit result once in thousands of rows.
 NETWORK = jets_like(sizes=(6, 8, 8, 4, 3), multiplier_bits=5)
@@ -129,3 +131,52 @@ def test_a_value_that_is_not_whole_is_a_mismatch() -> None:
     entry = certificate["backends"]["qat"]
     assert (entry["mismatches"], entry["first_mismatch"]["element"]) == (1, [1])
     assert entry["first_mismatch"]["got"] == values[5, 1]
+
+
+def test_mismatches_count_elements_and_the_first_is_named() -> None:
+    network = IntegerNetwork(
+        (InputSpec("x", (2,), IntType(8, signed=True)),),
+        (Dense("fc", "x", np.eye(2, dtype=np.int64), np.zeros(2, np.int64)),),
+        (OutputSpec("fc"),),
+    )
+    x = np.array([[1, 2], [3, 4], [5, 6]])
+    wrong = x.copy()
+    wrong[1] = [7, 8]
+    wrong[2, 1] = 9
+    given = equality.trace_backend({"fc": wrong}, "by hand")
+    entry = equality.certify(network, x, {"other": given})["backends"]["other"]
+    assert (entry["mismatches"], entry["elements"]) == (3, 6)
+    assert entry["first_mismatch"] == {"layer": "fc", "row": 1, "element": [0], "got": 7, "expected": 3}
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    network = IntegerNetwork(
+        (InputSpec("x", (1,), IntType(8, signed=True)),),
+        (Dense("fc", "x", np.array([[1 << 54]]), np.zeros(1, np.int64)),),
+        (OutputSpec("fc"),),
+    )
+    x = np.array([[1], [2]])
+
+    def certify(values: object) -> dict[str, object]:
+        return equality.certify(network, x, {"other": equality.trace_backend({"fc": values}, "by hand")})  # type: ignore[dict-item]
+
+    with pytest.raises(equality.EqualityError, match="comes as float64, which cannot tell its integers apart"):
+        certify((x << 54).astype(np.float64))
+    with pytest.raises(equality.EqualityError, match=r"has shape \(2,\); expected \(2, 1\)"):
+        certify((x << 54).ravel())
+    with pytest.raises(equality.EqualityError, match="is of complex128; expected integers"):
+        certify(x.astype(complex))
+    with pytest.raises(equality.EqualityError, match="no backend to compare"):
+        equality.certify(network, x, {})
+
+
+def test_not_a_number_is_a_mismatch() -> None:
+    network = IntegerNetwork(
+        (InputSpec("x", (1,), IntType(8, signed=True)),),
+        (Dense("fc", "x", np.ones((1, 1), np.int64), np.zeros(1, np.int64)),),
+        (OutputSpec("fc"),),
+    )
+    given = equality.trace_backend({"fc": np.array([[np.nan]])}, "by hand")
+    entry = equality.certify(network, np.array([[1]]), {"other": given})["backends"]["other"]
+    assert entry["mismatches"] == 1
+    assert entry["first_mismatch"]["got"] == "nan"

@@ -10,6 +10,7 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
+import torch
 from nbclient import NotebookClient
 
 from hawq_flow import equality, store
@@ -17,6 +18,7 @@ from hawq_flow.config import ConfigError, Experiment, load
 from hawq_flow.flow import STAGES, Flow, FlowError
 from hawq_flow.interpret import run as interpret
 from hawq_flow.network import IntegerNetwork
+from hawq_flow.numeric import Rounding
 from hawq_flow.plan import BitPlan, bops
 from hawq_flow.reporter import Reporter
 
@@ -167,25 +169,55 @@ def test_until_stops(tiny: Experiment, tmp_path: Path) -> None:
     assert STAGES[-1] == "report"
 
 
-def test_model_errors_name_the_file(tiny: Experiment, tmp_path: Path) -> None:
-    def flow(text: str, **arguments: object) -> Flow:
-        (tmp_path / "model.py").write_text(text)
-        model = dataclasses.replace(tiny.model, file=str(tmp_path / "model.py"), arguments=arguments)
-        return Flow(dataclasses.replace(tiny, model=model), tmp_path / "run")
-
-    with pytest.raises(FlowError, match=r"model\.py has no function build\(\)"):
-        flow("x = 1").fresh_model()
-    with pytest.raises(FlowError, match=r"refused 'model.arguments': .*unexpected keyword argument 'depth'"):
-        flow("def build(): return None", depth=3).fresh_model()
-    with pytest.raises(FlowError, match=r"returned NoneType; expected an nn\.Module"):
-        flow("def build(): return None").fresh_model()
-    with pytest.raises(FlowError, match=r"model\.py cannot be imported: SyntaxError"):
-        flow("def build(:").fresh_model()
+def test_outputs_must_be_the_classes(tiny: Experiment, tmp_path: Path) -> None:
+    text = "from torch import nn\ndef build(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))"
+    (tmp_path / "model.py").write_text(text)
+    model = dataclasses.replace(tiny.model, file=str(tmp_path / "model.py"), arguments={})
     with pytest.raises(FlowError, match=r"3 outputs for 10 classes"):
-        _ = flow("from torch import nn\ndef build(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))").topology
-    missing = dataclasses.replace(tiny, model=dataclasses.replace(tiny.model, file="nowhere.py"))
-    with pytest.raises(FlowError, match=r"nowhere\.py does not exist"):
-        Flow(missing, tmp_path).fresh_model()
+        _ = Flow(dataclasses.replace(tiny, model=model), tmp_path / "run").topology
+
+
+def _changed(tiny: Experiment, section: str, **change: object) -> Experiment:
+    return dataclasses.replace(tiny, **{section: dataclasses.replace(getattr(tiny, section), **change)})
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "remade"),
+    [
+        # Rounding can train to the very same state, and yet is another network: everything behind must follow.
+        ("quant", {"rounding": Rounding.HALF_UP}, {"qat/mixed", "network/mixed", "qonnx/mixed", "equality/mixed"}),
+        ("quant", {"multiplier_bits": 5}, {"qat/mixed", "network/mixed", "qonnx/mixed"}),
+        ("firmware", {"vectors": 16}, {"mixed/vitis"}),
+        ("hls", {"clock_period_ns": 4.0}, {"mixed/vitis"}),
+        ("plans", {"input_bits": 7}, {"plans/mixed", "qat/mixed", "network/mixed"}),
+        ("qat", {"lr": 1e-3}, {"qat/mixed", "network/mixed"}),
+        ("sensitivity", {"samples": 500}, {"sensitivity", "plans/mixed"}),
+        ("data", {"seed": 3}, {"data", "float", "sensitivity", "qat/mixed", "network/mixed"}),
+    ],
+)
+def test_every_key_remakes_what_depends_on_it(
+    finished: tuple[Flow, Recorder],
+    tiny: Experiment,
+    tmp_path: Path,
+    section: str,
+    change: dict[str, object],
+    remade: set[str],
+) -> None:
+    flow, _ = finished
+    shutil.copytree(flow.out, tmp_path / "run")
+    recorder = Recorder()
+    other = Flow(_changed(tiny, section, **change), tmp_path / "run", recorder)
+    other.run("equality" if "equality/mixed" in remade else "hls")
+    assert remade <= set(recorder.worked), recorder.worked
+    network, fresh = other.network("mixed"), Flow(_changed(tiny, section, **change), tmp_path / "fresh")
+    if section == "quant":
+        assert network == fresh.network("mixed")
+        assert network != flow.network("mixed")
+
+
+def test_another_seed_is_another_network(tiny: Experiment, tmp_path: Path) -> None:
+    first, second = (Flow(dataclasses.replace(tiny, seed=s), tmp_path / str(s)).fresh_model() for s in (0, 1))
+    assert not torch.equal(first.state_dict()["1.weight"], second.state_dict()["1.weight"])
 
 
 def test_names_are_checked_before_anything_is_trained(tiny: Experiment, tmp_path: Path) -> None:

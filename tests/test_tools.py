@@ -128,3 +128,12 @@ def test_wrong_calls(tmp_path: Path) -> None:
         tools.run(["true"], folder=tmp_path, timeout_s=0)
     with pytest.raises(NotADirectoryError, match="create it first"):
         tools.run(["true"], folder=tmp_path / "absent", timeout_s=1)
+
+
+def test_a_file_the_system_cannot_start_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "tool").write_bytes(b"\x7fELF nonsense")
+    (tmp_path / "tool").chmod(0o755)
+    done = tools.run([tmp_path / "tool"], folder=tmp_path, timeout_s=10)
+    assert done.outcome is Outcome.FAILED
+    with pytest.raises(tools.ToolError, match=r"cannot be started: .*Exec format error"):
+        done.require("try it")

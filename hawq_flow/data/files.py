@@ -105,6 +105,10 @@ def _from_arrow(source: str, table: pa.Table, features: Sequence[str], label: st
         )
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    kind = column.type
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if not (text or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise DataError(f"{source}: label column {label!r} is of type {kind}; expected strings or integers")
     return Table(x, column.to_numpy(zero_copy_only=False), tuple(features), label)
 
 
@@ -124,7 +128,7 @@ def read_delimited(
         return pa.csv.read_csv(
             path,
             read_options=pa.csv.ReadOptions(skip_rows=skip_rows, column_names=list(columns)),
-            parse_options=pa.csv.ParseOptions(quote_char=quote, escape_char=escape),
+            parse_options=pa.csv.ParseOptions(quote_char=quote, escape_char=escape, newlines_in_values=True),
             convert_options=pa.csv.ConvertOptions(
                 column_types=types, include_columns=[*features, label], null_values=list(_MISSING)
             ),
@@ -146,10 +150,13 @@ def read_delimited(
 
 
 def _read_csv(source: str, path: Path, features: Sequence[str] | None, label: str | None) -> Table:
-    with path.open(encoding="utf-8-sig", newline="") as stream:
-        reader = csv.reader(stream)
-        header = next(reader, None)
-        lines = reader.line_num
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(stream)
+            header = next(reader, None)
+            lines = reader.line_num
+    except UnicodeDecodeError as error:
+        raise DataError(f"{source}: {path} is not UTF-8 ({error}); save it as UTF-8 text") from error
     if not header:
         raise DataError(f"{source}: the file is empty; expected a header line with column names, then rows")
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):

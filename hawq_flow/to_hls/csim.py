@@ -86,7 +86,10 @@ class Csim:
             [self.program, source.name], folder=work, timeout_s=timeout_s, stdout=sink, log=work / "log.txt"
         )
         done.require("csim")
-        flat = np.array(sink.read_text().split(), dtype=np.int64)
+        try:
+            flat = np.array(sink.read_bytes().split(), dtype=np.int64)
+        except (ValueError, OverflowError) as error:
+            raise ProjectError(f"csim: {self.program.name} printed something else than integers: {error}") from error
         columns = sum(elements for _, elements in self.printed)
         if flat.size != len(rows) * columns:
             raise ProjectError(f"csim: {flat.size} integers came back, expected {columns} for each of {len(rows)} rows")
@@ -104,7 +107,15 @@ def read_manifest(project: Path | str) -> dict[str, Any]:
     path = Path(project) / MANIFEST
     if not path.is_file():
         raise ProjectError(f"{project}: no {MANIFEST}; expected a project written by to_hls.write_project")
-    manifest: dict[str, Any] = json.loads(path.read_text())
+    try:
+        manifest = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ProjectError(f"{path}: not JSON ({error}); write the project again") from error
+    if not isinstance(manifest, dict):
+        raise ProjectError(f"{path}: a {type(manifest).__name__}; expected the table that to_hls.write_project wrote")
+    missing = {"config", "inputs", "layers", "outputs", "top", "values"} - set(manifest)
+    if missing and manifest.get("version") == 1:
+        raise ProjectError(f"{path}: no {', '.join(sorted(missing))}; edited or cut short: write the project again")
     if manifest.get("format") != "hawq_flow.hls" or manifest.get("version") != 1:
         found = f"{manifest.get('format')!r} version {manifest.get('version')!r}"
         raise ProjectError(f"{path}: {found}; expected 'hawq_flow.hls' version 1")
@@ -142,6 +153,10 @@ def compile_csim(project: Path | str, build: Path | str, *, traced: bool = False
     command = ["g++", *CFLAGS, "-Ifirmware", str(body), f"{top}_bridge.cpp", "csim.cpp", "-o", str(folder / "csim")]
     done = tools.run(command, folder=source, timeout_s=timeout_s, log=folder / "g++.log")
     done.require("compile the C simulation")
+    if not (folder / "csim").is_file():
+        raise ProjectError(
+            f"{done.command[0]} ended well but made no program; is it a working compiler? See {folder}/g++.log"
+        )
     return Csim(folder / "csim", manifest, tuple(printed), done.seconds)
 
 

@@ -23,6 +23,7 @@ holds no path of this machine; the same network and configuration give the same 
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ BACKENDS = ("Vitis", "Vivado")
 IO_TYPES = ("io_parallel", "io_stream")
 STRATEGIES = ("Latency", "Resource")
 MAX_STREAM_READERS = 7
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 
 
@@ -81,6 +83,14 @@ class HlsConfig:
                 f"HlsConfig: reuse_factor {self.reuse_factor}, clock_period_ns {self.clock_period_ns}; "
                 "expected a factor of 1 or more and a period above 0"
             )
+        if not _PART.match(self.part):
+            raise ValueError(
+                f"HlsConfig: part {self.part!r}; expected a vendor's part name: letters, digits, hyphens, underscores"
+            )
+        if not math.isfinite(self.clock_period_ns):
+            raise ValueError(f"HlsConfig: clock_period_ns {self.clock_period_ns}; expected a finite period")
+        if self.project.lower() in _RESERVED | {"main", "nnet"}:
+            raise ValueError(f"HlsConfig: project {self.project!r} is a word of C++ or of hls4ml; choose another name")
         if not _IDENTIFIER.match(self.project):
             raise ValueError(f"HlsConfig: project {self.project!r}; expected letters, digits, underscores (a C++ name)")
 
