@@ -107,3 +107,19 @@ def test_named_and_absolute_budgets(problem: tuple[nn.Module, Topology, np.ndarr
 def test_bad_budgets_are_refused(section: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         build(AllocateConfig, section, "allocate")
+
+
+def test_one_is_the_whole_of_the_reference_and_a_little_more_is_absolute(
+    problem: tuple[nn.Module, Topology, np.ndarray, Sensitivity],
+) -> None:
+    shapes, plans, terms = problem[1].shapes, PlansConfig(), _terms(problem)
+    whole, _ = choose.mixed_plan(shapes, terms, AllocateConfig(bops=1.0), plans, "mixed")
+    assert all(bits.weight == 8 for _, bits in whole.plan.layers)
+    with pytest.raises(allocate.InfeasibleError, match=r"bops <= 1\.01 is exceeded"):
+        choose.mixed_plan(shapes, terms, AllocateConfig(bops=1.01), plans, "mixed")
+
+
+def test_the_default_budget_gives_way_to_another() -> None:
+    assert AllocateConfig().named_budgets == {"mixed": 0.6}
+    assert AllocateConfig(mean_bits=4.0).named_budgets == {"mixed": None}
+    assert AllocateConfig(mean_bits=4.0, bops=0.5).named_budgets == {"mixed": 0.5}

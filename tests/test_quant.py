@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hawq_flow.numeric import IntType, Rounding, nearest_dyadic
+from hawq_flow.numeric import IntType, Rounding, nearest_dyadic, significant_bits
 from hawq_flow.plan import BitPlan, Bits, LayerBits
 from hawq_flow.quant import Observer, QuantConfig, QuantNetwork, activation_type, quantize, snap
 from hawq_flow.topology import UnsupportedModelError, read
@@ -589,3 +589,44 @@ def test_activation_types() -> None:
     assert activation_type(4, relu=True, asymmetric=False) == IntType(4, False)
     assert activation_type(4, relu=False, asymmetric=True) == IntType(4, False)
     assert activation_type((4, 5), relu=False, asymmetric=False) == IntType((4, 5), True, True)
+
+
+def test_the_shared_zero_point_fits_the_narrowest_channel() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+    plan = BitPlan.of({"x": 8}, {"0": LayerBits(8, (8, 3)), "1": LayerBits(8, 8)})
+    network = quantize(model, plan, QuantConfig(asymmetric=True))
+    network.calibrate(torch.randn(200, 3) - 1.0)
+    zero = int(network.layers[0].zero_point)
+    assert 0 <= zero <= 7, "0 must be representable in the channel of 3 bits"
+
+
+def test_calibration_reads_quantized_activations() -> None:
+    """The first layer clips at its 51st percentile, so that is the farthest the second can see."""
+    model = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1))
+    with torch.no_grad():
+        for layer, weight in ((model[0], 1.0), (model[2], -1.0)):
+            layer.weight.fill_(weight)
+            layer.bias.zero_()
+    plan = BitPlan.of({"x": 16}, {"0": LayerBits(8, 4), "2": LayerBits(8, 16)})
+    network = quantize(model, plan, QuantConfig(activation_observer="percentile", percentile=51.0, weight_scale="max"))
+    network.calibrate(torch.linspace(0, 1, 1001)[:, None])
+    first, second = network.layers
+    assert first.observer.high == pytest.approx(0.51, abs=2e-3)
+    assert second.observer.low == pytest.approx(-0.51, abs=2e-3), "unquantized, it would be -0.755"
+
+
+def test_the_folded_bias_is_rounded_to_24_bits_after_the_zero_point() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(400, 1))
+    with torch.no_grad():
+        model[0].weight.fill_(0.01).add_(torch.rand(1, 400) * 1e-4)
+        model[0].bias.fill_(0.3)
+    plan = BitPlan.of({"x": 16}, {"0": LayerBits(12, 16)})
+    network = quantize(model, plan, QuantConfig(asymmetric=True))
+    network.calibrate(torch.rand(300, 400) * 7 - 4)
+    network.freeze()
+    (layer,) = network.integer_layers()
+    raw = int(layer.weight.sum()) * int(network.input_zero_point)
+    assert abs(raw) > 1 << 24, "the case must need rounding"
+    assert significant_bits(layer.bias).max() <= 24

@@ -281,3 +281,30 @@ def test_a_graph_of_other_nodes_is_not_evaluated() -> None:
     model.graph.node[-1].op_type = "Trunc"
     with pytest.raises(NotExact, match="node type Trunc; this evaluator knows the types export"):
         to_qonnx.evaluate(model, {"x": np.zeros((1, 3))})
+
+
+@pytest.mark.parametrize(("bits", "executor"), [(24, True), (25, False)])
+def test_float32_is_trusted_up_to_24_bits_and_no_further(bits: int, executor: bool) -> None:
+    """A sum of exactly 2^bits - 1 is the last that a mantissa of that many bits is needed for."""
+    top = (1 << 8) - 1
+    network = IntegerNetwork(
+        (InputSpec("x", (1,), IntType(8, signed=False)),),
+        (Dense("fc", "x", np.array([[(1 << (bits - 8))]]), np.array([(1 << (bits - 8)) - 1])),),
+        (OutputSpec("fc"),),
+    )
+    assert network.values["fc"].bound == (1 << bits) - 1
+    assert to_qonnx.precision_bits(network)["fc"] == bits
+    done = to_qonnx.execute(to_qonnx.export(network), network, np.array([[top]]))
+    assert done.method.startswith("qonnx executor, float32") == executor
+    assert done.values["fc"].tolist() == [[(1 << bits) - 1]]
+
+
+def test_half_up_needs_room_for_its_half() -> None:
+    """x m alone fits 24 bits; with 2^(c-1) added to the numerator it does not, so float32 is not trusted."""
+
+    def network(rounding: Rounding) -> IntegerNetwork:
+        requantize = Requantize("q", "x", np.array(1), np.array(26), np.array(0), IntType(4, signed=False), rounding)
+        return IntegerNetwork((InputSpec("x", (1,), IntType(24, signed=False)),), (requantize,), (OutputSpec("q"),))
+
+    assert to_qonnx.float32_exact(network(Rounding.HALF_EVEN)) == []
+    assert to_qonnx.float32_exact(network(Rounding.HALF_UP)) == ["q"]
