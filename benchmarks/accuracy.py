@@ -8,14 +8,14 @@ counts. Not part of ``make bench``: it measures accuracy and takes many minutes.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from pathlib import Path
 
 import brevitas.nn as qnn
 import numpy as np
 import torch
-from bench_train import SIZES, float_network, peer  # type: ignore[import-not-found]
+from bench_train import SIZES, float_network, peer
+from outcome import line
 from torch import nn
 
 from hawq_flow import data
@@ -64,10 +64,15 @@ def main() -> None:
             theirs[bits].append(max(best))
     for bits in arguments.bits:
         a, b = statistics.mean(ours[bits]), statistics.mean(theirs[bits])
-        line = {"name": f"test accuracy of {'-'.join(map(str, SIZES))} at W{bits}A{bits}", "ours": round(a, 4),
-                "peer": round(b, 4), "peer_name": "Brevitas, better of two starts", "ratio": round(a / b, 4),
-                "target": 1, "unit": f"fraction, mean of {arguments.seeds} seeds"}  # fmt: skip
-        print(json.dumps(line))
+        line(
+            f"test accuracy of {'-'.join(map(str, SIZES))} at W{bits}A{bits}",
+            a,
+            b,
+            "Brevitas, better of two starts",
+            target=1,
+            unit=f"fraction, mean of {arguments.seeds} seeds",
+            more_is_better=True,
+        )
 
 
 if __name__ == "__main__":

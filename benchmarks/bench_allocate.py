@@ -9,7 +9,6 @@ activations tied to the weights (a = w + 2). One thread, CPU seconds.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import statistics
@@ -22,6 +21,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"  # before numpy loads its BLAS
 
 import numpy as np  # noqa: E402
+from outcome import line  # noqa: E402
 
 from hawq_flow.allocate import AsWeight, Choices, Term, Terms, pareto_front  # noqa: E402
 from hawq_flow.allocate.ilp import Programme, budget_row  # noqa: E402
@@ -52,23 +52,6 @@ def timed(work: Callable[[], Result]) -> tuple[float, Result]:
     return time.process_time() - start, result
 
 
-def line(name: str, ours: float, peer: float, peer_name: str, target: float) -> None:
-    print(
-        json.dumps(
-            {
-                "name": name,
-                "ours": round(ours, 4),
-                "peer": round(peer, 4),
-                "peer_name": peer_name,
-                "ratio": round(peer / ours, 2),
-                "target": target,
-                "unit": "CPU s",
-            }
-        ),
-        flush=True,
-    )
-
-
 def main() -> None:
     shapes, terms = instance()
     choices = Choices.uniform(shapes, WIDTHS, WIDTHS)
@@ -90,13 +73,14 @@ def main() -> None:
         ours,
         statistics.mean(solves) * len(front),
         f"HiGHS once a point (mean of {BUDGETS} solves x {len(front)})",
-        1,
+        target=1,
+        unit="CPU s",
     )
-    line(f"{name}, absolute", ours, 0.05, "the target itself", 1)
+    line(f"{name}, absolute", ours, 0.05, "the target itself", target=1, unit="CPU s")
     tied = Choices.uniform(shapes, WIDTHS, AsWeight(2))
     ours = statistics.median(timed(lambda: pareto_front(shapes, terms, tied))[0] for _ in range(9))
     name = f"Pareto front of {LAYERS} layers x {len(WIDTHS)} widths, activations tied"
-    line(f"{name}, absolute", ours, 0.05, "the target itself", 1)
+    line(f"{name}, absolute", ours, 0.05, "the target itself", target=1, unit="CPU s")
 
 
 if __name__ == "__main__":

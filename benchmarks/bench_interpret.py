@@ -6,7 +6,6 @@ call. The absolute target, 0.1 s for 100,000 jets, stands in a line of its own.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import time
@@ -17,6 +16,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from outcome import line  # noqa: E402
 from qonnx.core.modelwrapper import ModelWrapper  # noqa: E402
 from qonnx.core.onnx_exec import execute_onnx  # noqa: E402
 
@@ -59,32 +59,17 @@ def main() -> None:
         execute_onnx(wrapper, feed)
         theirs.append((time.perf_counter() - start) / PEER_ROWS)
     a, b = statistics.median(ours), statistics.median(theirs)
-    print(
-        json.dumps(
-            {
-                "name": "integer inference, rows a second",
-                "ours": round(1 / a),
-                "peer": round(1 / b),
-                "peer_name": "qonnx executor, one batch",
-                "ratio": round(b / a, 2),
-                "target": 1,
-                "unit": "rows/s",
-            }
-        )
+    line(
+        "integer inference, rows a second",
+        1 / a,
+        1 / b,
+        "qonnx executor, one batch",
+        target=1,
+        unit="rows/s",
+        more_is_better=True,
+        digits=0,
     )
-    print(
-        json.dumps(
-            {
-                "name": "integer inference of 100,000 jets",
-                "ours": round(a * ROWS, 4),
-                "peer": 0.1,
-                "peer_name": "the target itself",
-                "ratio": round(0.1 / (a * ROWS), 2),
-                "target": 1,
-                "unit": "s",
-            }
-        )
-    )
+    line("integer inference of 100,000 jets", a * ROWS, 0.1, "the target itself", target=1, unit="s")
 
 
 if __name__ == "__main__":

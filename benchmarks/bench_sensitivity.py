@@ -8,7 +8,6 @@ weight's second derivative and the top eigenvalues.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import statistics
@@ -22,6 +21,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import pyhessian  # noqa: E402
 import torch  # noqa: E402
+from outcome import line  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from hawq_flow.sensitivity import measure  # noqa: E402
@@ -55,23 +55,6 @@ def hutchinson(model: nn.Module, x: Tensor, y: Tensor) -> None:
     model.zero_grad(set_to_none=True)
 
 
-def line(name: str, ours: float, peer: float, peer_name: str, target: float) -> None:
-    print(
-        json.dumps(
-            {
-                "name": name,
-                "ours": round(ours, 4),
-                "peer": round(peer, 4),
-                "peer_name": peer_name,
-                "ratio": round(peer / ours, 2),
-                "target": target,
-                "unit": "CPU s",
-            }
-        ),
-        flush=True,
-    )
-
-
 def main() -> None:
     torch.set_num_threads(1)
     model = network()
@@ -80,15 +63,30 @@ def main() -> None:
     ours = seconds(lambda: measure(model, x, y, eigenvalue_samples=0), 7)
     peer = seconds(lambda: hutchinson(model, x, y), 1)
     weights = seconds(lambda: measure(model, x, y, eigenvalue_samples=0, activations=False), 7)
-    line("Hessian traces in all weights of 100,000 jets", weights, peer, f"PyHessian 0.1, {ITERATIONS} iterations", 100)
-    line("Hessian traces in all weights and activations of 100,000 jets", ours, 0.5, "the target itself", 1)
+    line(
+        "Hessian traces in all weights of 100,000 jets",
+        weights,
+        peer,
+        f"PyHessian 0.1, {ITERATIONS} iterations",
+        target=100,
+        unit="CPU s",
+    )
+    line(
+        "Hessian traces in all weights and activations of 100,000 jets",
+        ours,
+        0.5,
+        "the target itself",
+        target=1,
+        unit="CPU s",
+    )
     more = seconds(lambda: measure(model, x, y, diagonals=True), 3)
     line(
         "Hessian traces, diagonals and top eigenvalues of 100,000 jets",
         more,
         peer,
         f"PyHessian 0.1, {ITERATIONS} iterations, one trace only",
-        1,
+        target=1,
+        unit="CPU s",
     )
 
 

@@ -6,7 +6,6 @@ errs on Brevitas' side: its users' usual DataLoader would cost it another third.
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 import warnings
@@ -14,6 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from outcome import line
 from torch import nn
 
 from hawq_flow.plan import BitPlan, LayerShape
@@ -71,18 +71,16 @@ def main() -> None:
         theirs.append(throughput(peer(), x, y))
     a, b = statistics.median(ours), statistics.median(theirs)
     ratio = statistics.median(p / q for p, q in zip(ours, theirs, strict=True))
-    print(
-        json.dumps(
-            {
-                "name": "qat training of the jet tagger",
-                "ours": round(a),
-                "peer": round(b),
-                "peer_name": "Brevitas",
-                "ratio": round(ratio, 2),
-                "target": 3,
-                "unit": "samples/s",
-            }
-        )
+    line(
+        "qat training of the jet tagger",
+        a,
+        b,
+        "Brevitas",
+        ratio=ratio,
+        target=3,
+        unit="samples/s",
+        more_is_better=True,
+        digits=0,
     )
 
 

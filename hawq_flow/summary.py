@@ -102,14 +102,16 @@ def sensitivity_figure(report: Mapping[str, Any]) -> Figure:
         layers = report["sensitivity"]["layers"]
         activations = {entry["name"]: entry for entry in report["sensitivity"]["activations"]}
         position = np.arange(len(layers))
-        for shift, colour, label, entries, size in (
-            (-0.2, BLUE, "weights", layers, "parameters"),
-            (0.2, ORANGE, "output activation", [activations.get(entry["name"]) for entry in layers], "size"),
+        for shift, colour, mark, label, entries, size in (
+            (-0.1, BLUE, "s", "weights", layers, "parameters"),
+            (0.1, ORANGE, "o", "output activation", [activations.get(entry["name"]) for entry in layers], "size"),
         ):
             kept = [(i, e) for i, e in enumerate(entries) if e is not None]
             height = [max(e["trace"], 0.0) / e[size] for _, e in kept]
             error = [math.hypot(e["estimator_error"], e["sampling_error"]) / e[size] for _, e in kept]
-            axes.bar([i + shift for i, _ in kept], height, 0.36, yerr=error, color=colour, label=label, capsize=3)
+            # Points, not bars: a logarithmic axis has no zero for a bar to stand on.
+            place = [i + shift for i, _ in kept]
+            axes.errorbar(place, height, error, fmt=mark, ms=9, color=colour, label=label, capsize=3)
         mixed = report["mixed"][0]
         plan = BitPlan.from_dict(report["plans"][mixed]["plan"])
         labels = []
@@ -120,6 +122,8 @@ def sensitivity_figure(report: Mapping[str, Any]) -> Figure:
         axes.set_yscale("log")
         axes.set_ylabel("Hessian trace / number of elements")
         axes.set_title(f"Where the loss bends ({report['sensitivity']['method']}), and the bits of plan {mixed}")
+        axes.set_xlim(-0.5, len(layers) - 0.5)
+        axes.margins(y=0.15)
         axes.grid(axis="x", visible=False)
         axes.legend(frameon=False)
     return figure
