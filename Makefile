@@ -35,7 +35,7 @@ $(VENV)/.complete: pyproject.toml constraints.txt
 	@command -v g++ >/dev/null || { echo "hawq_flow: g++ not found; it compiles the HLS C simulation. Install it (Debian: apt-get install g++) and run make again." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "hawq_flow: $(PYTHON) is missing or older than Python 3.11. Install Python 3.11, or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "hawq_flow: $(PYTHON) has no venv module. Install it (Debian: apt-get install python3-venv) and run make again." >&2; exit 1; }
-	@echo "hawq_flow: creating $(VENV) (a minute or two)"
+	@echo "hawq_flow: setting up $(VENV) (a minute or two)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q -c constraints.txt -e ".[test,notebooks]"
 	@touch $@
