@@ -17,13 +17,14 @@ skipped when its manifest matches. The folder of a run::
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import onnx
@@ -53,6 +54,22 @@ class FlowError(RuntimeError):
     """A run that cannot go on; the text says which stage, why, and what to do."""
 
 
+_P = ParamSpec("_P")
+
+
+def _once(method: Callable[Concatenate[Flow, _P], Artifact]) -> Callable[Concatenate[Flow, _P], Artifact]:
+    """An artifact is made, or found and its files hashed, once in a flow's life, however many stages ask for it."""
+
+    @functools.wraps(method)
+    def found(self: Flow, *args: _P.args, **kwargs: _P.kwargs) -> Artifact:
+        key = (method.__name__, *args, *kwargs.items())
+        if key not in self._artifacts:
+            self._artifacts[key] = method(self, *args, **kwargs)
+        return self._artifacts[key]
+
+    return found
+
+
 class Flow:
     """One run of an experiment. Artifacts are made on demand; :meth:`run` makes them all in order.
 
@@ -70,6 +87,7 @@ class Flow:
         self.experiment = experiment
         self.out = out if out is not None else experiment.folder / "run"
         self.reporter = reporter or Reporter()
+        self._artifacts: dict[tuple[Any, ...], Artifact] = {}
 
     # ------------------------------------------------------------------------------------------------ running stages
 
@@ -252,6 +270,7 @@ class Flow:
 
     # ---------------------------------------------------------------------------------------------------------- stages
 
+    @_once
     def data(self) -> Artifact:
         """``data.json``: what the data set is, with its content hash and standardization."""
         split = self.split
@@ -270,6 +289,7 @@ class Flow:
             lambda folder: store.write_json(folder / "data.json", described),
         )
 
+    @_once
     def float_artifact(self) -> Artifact:
         """``float.npz`` (the state of the trained float model) and ``result.json``."""
         config = self._seeded(self.experiment.train)
@@ -317,6 +337,7 @@ class Flow:
         _load_state(model, self.float_artifact().file("float.npz"))
         return model.eval()
 
+    @_once
     def sensitivity(self) -> Artifact:
         """``sensitivity.json``: Hessian traces of the folded float network."""
         section = self.experiment.sensitivity
@@ -354,6 +375,7 @@ class Flow:
         """The plans that become firmware."""
         return self.experiment.firmware_plans
 
+    @_once
     def plan_artifact(self, name: str) -> Artifact:
         """``plan.json``; for a mixed plan also ``allocation.json``, ``allocation.txt`` and ``front.csv``."""
         if name not in self.mixed_names:
@@ -405,6 +427,7 @@ class Flow:
         """One of the plans, by name."""
         return BitPlan.from_json(self.plan_artifact(name).file("plan.json").read_text())
 
+    @_once
     def qat(self, name: str) -> Artifact:
         """``qat.npz`` (the state of the trained quantized network) and ``result.json``."""
         config = self._seeded(self.experiment.qat)
@@ -436,6 +459,7 @@ class Flow:
         model.eval()
         return model
 
+    @_once
     def network_artifact(self, name: str) -> Artifact:
         """The saved integer network of a plan."""
         depends = {
@@ -464,6 +488,7 @@ class Flow:
         """The integer network of a plan."""
         return IntegerNetwork.load(self.network_artifact(name).path)
 
+    @_once
     def qonnx(self, name: str) -> Artifact:
         """``model.onnx``: the plan's network in QONNX."""
         depends = {
@@ -477,6 +502,7 @@ class Flow:
 
         return self._make("export", f"qonnx/{name}", depends, build)
 
+    @_once
     def hls(self, name: str, backend: str) -> Artifact:
         """``project``: the plan's hls4ml project for one back end."""
         config = dataclasses.replace(self.experiment.hls, backend=backend)
@@ -513,6 +539,7 @@ class Flow:
         folder = self.experiment.firmware.folder
         return (self.experiment.folder / folder).resolve() if folder else self.out / "hls"
 
+    @_once
     def equality(self, name: str) -> Artifact:
         """``equality.json`` and ``equality.md``: every representation against the interpreter on the whole test set."""
         backends = list(self.experiment.firmware.backends) if name in self.hls_plans else []
@@ -551,6 +578,7 @@ class Flow:
                 )
             return equality.certify(network, integers, backends)
 
+    @_once
     def report(self) -> Artifact:
         """``report.md``, ``report.json`` and the figures."""
         names = self.plan_names

@@ -131,7 +131,12 @@ def _is_module(name: str) -> bool:
 
 def versions(*packages: str) -> dict[str, str]:
     """Installed versions of packages, for a manifest."""
-    return {name: importlib.metadata.version(name) for name in packages}
+    return {name: _version(name) for name in packages}
+
+
+@lru_cache(maxsize=64)
+def _version(package: str) -> str:
+    return importlib.metadata.version(package)  # reads and parses a file each time
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
