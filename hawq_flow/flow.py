@@ -102,7 +102,7 @@ class Flow:
         if until not in STAGES:
             raise FlowError(f"unknown stage {until!r}; expected one of {', '.join(STAGES)}")
         with store.locked(
-            self.out, waiting=lambda: self.reporter.warning(f"another run is at work in {self.out}: waiting")
+            self.out / "run", waiting=lambda: self.reporter.warning(f"another run is at work in {self.out}: waiting")
         ):
             for stage in STAGES[: STAGES.index(until) + 1]:
                 getattr(self, f"_run_{stage}")()
