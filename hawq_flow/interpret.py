@@ -21,7 +21,7 @@ from hawq_flow.numeric import IntArray, Overflow, Rounding, lossless_float, over
 
 BLOCK_BYTES = 1 << 19
 """Working set aimed at for one value of a block of rows: about half a second-level cache."""
-_Step = Callable[[NDArray[Any]], NDArray[Any]]
+_Step = Callable[..., NDArray[Any]]
 
 
 def run(network: IntegerNetwork, x: ArrayLike | Mapping[str, ArrayLike]) -> IntArray:
@@ -110,7 +110,7 @@ def _evaluate(
             if name in env:
                 result[name][start:stop] = env[name]
         for i, (op, step) in enumerate(steps):
-            env[op.name] = step(env[op.inputs[0]])
+            env[op.name] = step(*(env[name] for name in op.inputs))
             if op.name in result:
                 result[op.name][start:stop] = env[op.name]
             for name in op.inputs:
@@ -134,6 +134,8 @@ def _step(op: Op, values: Mapping[str, Value]) -> _Step:
             return _requantize(op, values[op.name])
         case Reshape():
             return lambda x: x.reshape((-1, *op.to))
+        case _:
+            return lambda *operands: forward(op, [np.asarray(x).astype(np.int64) for x in operands])
 
 
 def _dense(op: Dense, value: Value) -> _Step:

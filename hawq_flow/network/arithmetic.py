@@ -1,0 +1,236 @@
+"""Ops between values, and tables: sums, differences, products, reductions, lookups.
+
+Operands of a binary op have the same rank and broadcast as in numpy. A softmax is made of these: subtract the
+maximum, look up the exponential, sum, look up the reciprocal, multiply, requantize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from hawq_flow.network.values import NetworkError, Shape, Value, declared, dims, frozen, limit
+from hawq_flow.numeric import IntArray, Overflow
+
+MAX_TABLE = 1 << 16
+"""Entries a table may have: 16 bits of input."""
+
+
+def _joint_shape(name: str, shapes: Sequence[Shape]) -> Shape:
+    try:
+        if len({len(shape) for shape in shapes}) == 1:
+            return tuple(int(n) for n in np.broadcast_shapes(*shapes))
+    except ValueError:
+        pass
+    raise NetworkError(
+        f"{name}: operands of shapes {', '.join(f'({dims(shape)})' for shape in shapes)}; expected equal shapes, or "
+        "ones where they differ"
+    )
+
+
+def _from_ends(name: str, shape: Shape, low: IntArray, high: IntArray, bound: int) -> Value:
+    return declared(name, shape, low, high, bound, None, Overflow.SATURATE)
+
+
+@dataclass(frozen=True, eq=False)
+class Add:
+    """Sum of two or more values whose scales agree: a residual connection, each branch requantized before."""
+
+    name: str
+    operands: tuple[str, ...]
+    layer: str = ""
+    kind: ClassVar[str] = "Add"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operands", tuple(self.operands))
+        if len(self.operands) < 2:
+            raise NetworkError(f"{self.name}: {len(self.operands)} operands; expected two or more")
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the operands."""
+        return self.operands
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """Shape of the result, or ``NetworkError``."""
+        return _joint_shape(self.name, shapes)
+
+    def derive(self, values: Sequence[Value]) -> Value:
+        """Sums of the ends; the bound is the sum of the magnitudes."""
+        bound = sum(x.magnitude for x in values)
+        limit(self.name, bound, "the sum", "narrow the operands")
+        low, high = sum(x.low for x in values), sum(x.high for x in values)
+        return _from_ends(self.name, self.shape([x.shape for x in values]), np.asarray(low), np.asarray(high), bound)
+
+
+@dataclass(frozen=True, eq=False)
+class Subtract:
+    """``left - right``."""
+
+    name: str
+    left: str
+    right: str
+    layer: str = ""
+    kind: ClassVar[str] = "Subtract"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the operands."""
+        return (self.left, self.right)
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """Shape of the result, or ``NetworkError``."""
+        return _joint_shape(self.name, shapes)
+
+    def derive(self, values: Sequence[Value]) -> Value:
+        """Differences of opposite ends; the bound is the sum of the magnitudes."""
+        a, b = values
+        bound = a.magnitude + b.magnitude
+        limit(self.name, bound, "the difference", "narrow the operands")
+        return _from_ends(self.name, self.shape([a.shape, b.shape]), a.low - b.high, a.high - b.low, bound)
+
+
+@dataclass(frozen=True, eq=False)
+class Multiply:
+    """``left * right``, element by element."""
+
+    name: str
+    left: str
+    right: str
+    layer: str = ""
+    kind: ClassVar[str] = "Multiply"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the operands."""
+        return (self.left, self.right)
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """Shape of the result, or ``NetworkError``."""
+        return _joint_shape(self.name, shapes)
+
+    def derive(self, values: Sequence[Value]) -> Value:
+        """The extremes among the products of the ends; the bound is the product of the magnitudes."""
+        a, b = values
+        bound = max(a.magnitude * b.magnitude, a.magnitude, b.magnitude)
+        limit(self.name, bound, "the product", "narrow the operands")
+        products = np.stack([p * q for p in (a.low, a.high) for q in (b.low, b.high)])
+        return _from_ends(self.name, self.shape([a.shape, b.shape]), products.min(0), products.max(0), bound)
+
+
+@dataclass(frozen=True, eq=False)
+class ReduceMax:
+    """Largest element along ``axis`` (batch excluded), which stays with length 1."""
+
+    name: str
+    input: str
+    axis: int = 0
+    layer: str = ""
+    kind: ClassVar[str] = "ReduceMax"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the operands."""
+        return (self.input,)
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """Shape of the result, or ``NetworkError``."""
+        return _reduced(self.name, self.axis, shapes[0])
+
+    def derive(self, values: Sequence[Value]) -> Value:
+        """The largest low, and the largest high."""
+        x = values[0]
+        shape = self.shape([x.shape])
+        low, high = (end.max(axis=self.axis, keepdims=True) for end in (x.low, x.high))
+        return _from_ends(self.name, shape, low, high, x.magnitude)
+
+
+@dataclass(frozen=True, eq=False)
+class ReduceSum:
+    """Sum along ``axis`` (batch excluded), which stays with length 1."""
+
+    name: str
+    input: str
+    axis: int = 0
+    layer: str = ""
+    kind: ClassVar[str] = "ReduceSum"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the operands."""
+        return (self.input,)
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """Shape of the result, or ``NetworkError``."""
+        return _reduced(self.name, self.axis, shapes[0])
+
+    def derive(self, values: Sequence[Value]) -> Value:
+        """Sums of the ends; the bound is the sum of the magnitudes."""
+        x = values[0]
+        shape = self.shape([x.shape])
+        limit(self.name, x.magnitude * x.shape[self.axis], "the sum", "narrow its input")
+        reach = np.maximum(np.abs(x.low), np.abs(x.high))
+        low, high, bound = (end.sum(axis=self.axis, keepdims=True) for end in (x.low, x.high, reach))
+        return _from_ends(self.name, shape, low, high, int(bound.max()))
+
+
+def _reduced(name: str, axis: int, shape: Shape) -> Shape:
+    if not 0 <= axis < len(shape):
+        raise NetworkError(f"{name}: axis {axis} of a value of shape ({dims(shape)}); expected 0 to {len(shape) - 1}")
+    return (*shape[:axis], 1, *shape[axis + 1 :])
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """``table[x - start]``: any function of one integer, exact by being written down.
+
+    ``table`` (entries,) is int64, at most ``MAX_TABLE`` entries; every integer that x can be has one.
+    ``function`` says in words what it tabulates (an annotation).
+    """
+
+    name: str
+    input: str
+    table: IntArray
+    start: int
+    function: str = ""
+    layer: str = ""
+    kind: ClassVar[str] = "Lookup"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table", frozen(self.table, np.int64))
+        object.__setattr__(self, "start", int(self.start))
+        if self.table.ndim != 1 or not 1 <= self.table.size <= MAX_TABLE:
+            raise NetworkError(
+                f"{self.name}: table of shape {self.table.shape}; expected one axis of 1 to {MAX_TABLE} entries. "
+                "Requantize its input to fewer bits"
+            )
+        limit(self.name, int(np.abs(self.table.astype(object)).max()), "an entry of the table", "scale it down")
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the operands."""
+        return (self.input,)
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """Shape of the result."""
+        return shapes[0]
+
+    def derive(self, values: Sequence[Value]) -> Value:
+        """The extremes of the table over each element's interval; ``NetworkError`` where it has no entry."""
+        x = values[0]
+        end = self.start + self.table.size - 1
+        if int(x.low.min()) < self.start or int(x.high.max()) > end:
+            raise NetworkError(
+                f"{self.name}: {self.input!r} ranges from {int(x.low.min())} to {int(x.high.max())}, the table from "
+                f"{self.start} to {end}; give every integer an entry, or saturate its input first"
+            )
+        pairs, where = np.unique(np.stack([x.low.ravel(), x.high.ravel()]), axis=1, return_inverse=True)
+        ends = [
+            (part.min(), part.max()) for part in (self.table[a - self.start : b - self.start + 1] for a, b in pairs.T)
+        ]
+        low, high = np.array(ends, dtype=np.int64)[where.ravel()].T.reshape(2, *x.shape)
+        bound = max(x.magnitude, int(np.abs(self.table).max()))
+        return _from_ends(self.name, x.shape, low, high, bound)
