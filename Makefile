@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 EXPERIMENT ?= experiments/jets/experiment.toml
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint study bench setup clean
+.PHONY: demo test test-slow lint study bench equality-all setup clean
 
 demo: setup
 	$(BIN)/hawq-flow run $(EXPERIMENT)
@@ -24,6 +24,10 @@ lint: setup
 # Five seeds of every plan against the float network, on the same test jets.
 study: setup
 	$(BIN)/python experiments/jets/study.py
+
+# Every experiment to its proof of equality, in one table (an hour or more; what is there is reused).
+equality-all: setup
+	$(BIN)/python experiments/equality_all.py
 
 # One JSON object a line: ours, the peer, the ratio. Installs the peers (extra `bench`) first.
 bench: $(VENV)/.bench

@@ -8,6 +8,7 @@ data, with the range its observer would find. The rest is configuration.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,13 +17,15 @@ from numpy.typing import NDArray
 
 from hawq_flow import allocate
 from hawq_flow.config import AllocateConfig, PlansConfig
-from hawq_flow.plan import BitPlan, LayerShape, bops
+from hawq_flow.plan import BitPlan, LayerShape, bops, widths_read
 from hawq_flow.quant import Observer, QuantConfig, activation_type
 from hawq_flow.sensitivity import Sensitivity
-from hawq_flow.topology import INPUT, Topology
+from hawq_flow.topology import Topology, evaluate
 
 SAMPLES = 16384
-"""Training samples on which activations' quantization errors are measured."""
+"""Training samples on which activations' quantization errors are measured, at most."""
+ELEMENTS = 1 << 24
+"""Fewer samples where the largest value of the network would have more elements than this."""
 
 
 def homogeneous_plan(shapes: Sequence[LayerShape], bits: int, plans: PlansConfig) -> BitPlan:
@@ -45,34 +48,35 @@ def terms(
         Hessian traces of the same folded model. A negative one (an estimate away from a minimum) counts as 0.
     """
     weights = allocate.weight_terms(
-        {stage.name: stage.linear.weight.detach().cpu().numpy().astype(np.float64) for stage in folded.stages},
+        {s.name: s.layer.weight.detach().cpu().flatten(1).numpy().astype(np.float64) for s in folded.layers},
         {entry.name: max(entry.trace, 0.0) for entry in measured.layers},
         config.weight_bits,
         per="channel" if quant.per_channel else "tensor",
         scaling="mse" if quant.weight_scale == "mse" else "max_abs",
     )
-    values = activations(folded, x[:SAMPLES])
+    errors = activation_errors(folded, x, config.activation_bits, quant)
     inner = {}
-    for stage in folded.stages:
-        if stage.name == folded.output:
-            continue
-        errors = {
-            bits: activation_error(values[stage.name], bits, stage.relu, quant) for bits in config.activation_bits
-        }
-        found = measured.activation(stage.name)
-        inner[stage.name] = allocate.Term(found.size, config.activation_emphasis * max(found.trace, 0.0), errors)
+    for name, by_bits in errors.items():
+        found = measured.activation(name)
+        inner[name] = allocate.Term(found.size, config.activation_emphasis * max(found.trace, 0.0), by_bits)
     return allocate.Terms(weights, inner)
 
 
-def activations(folded: Topology, x: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Real activations of every layer by name, (n, outputs), in float64, and the input itself."""
-    values = {INPUT: x}
-    for stage in folded.stages:
-        real = values[stage.source].reshape(len(x), -1) @ stage.linear.weight.detach().cpu().numpy().astype(float).T
-        if stage.linear.bias is not None:
-            real = real + stage.linear.bias.detach().cpu().numpy().astype(float)
-        values[stage.name] = np.maximum(real, 0.0) if stage.relu else real
-    return values
+def activation_errors(
+    folded: Topology, x: NDArray[np.float64], widths: Sequence[int], quant: QuantConfig
+) -> dict[str, dict[int, float]]:
+    """Squared error of every layer's activation, but those that are the network's output, at every width.
+
+    As many of the first ``SAMPLES`` samples are used as keep the largest value below ``ELEMENTS`` elements.
+    """
+    widest = max(math.prod(stage.shape) for stage in folded.stages)
+    samples = torch.from_numpy(x[: max(1, min(SAMPLES, ELEMENTS // widest))]).double()
+    inner = widths_read(folded.shapes)
+    wanted = [stage.name for stage in folded.layers if stage.name in inner]
+    return {
+        name: {bits: activation_error(a.numpy(), bits, bool(folded[name].activation), quant) for bits in widths}
+        for name, a in evaluate(folded, samples, wanted).items()
+    }
 
 
 def activation_error(a: NDArray[np.float64], bits: int, relu: bool, config: QuantConfig) -> float:

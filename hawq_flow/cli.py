@@ -113,6 +113,14 @@ def show(path: Annotated[Path, typer.Argument(help="An artifact's folder, or a f
             console.print_json(json.dumps(content))
 
 
+@app.command()
+def layers() -> None:
+    """Try every layer a network may be made of and print which back ends take it (half a minute)."""
+    from hawq_flow.supported import table
+
+    typer.echo(table(), nl=False)
+
+
 def _short(value: Any) -> str:
     if isinstance(value, str):
         return value[:16] if len(value) == 64 else value

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
+import math
 import re
 import tomllib
 import types
@@ -42,7 +43,11 @@ def _widths(name: str, bits: tuple[int, ...]) -> None:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where the data come from: see ``data.load``."""
+    """Where the data come from: see ``data.load``.
+
+    ``shape``, ``normal``, ``folder`` and ``label`` left empty, and 0 ``samples`` and ``classes``, are not given;
+    ``standardize = "source"`` takes the source's own way.
+    """
 
     source: str
     features: tuple[str, ...] = ()
@@ -50,6 +55,12 @@ class DataConfig:
     val_fraction: float = 0.1
     test_fraction: float = 0.2
     seed: int = 0
+    shape: tuple[int, ...] = ()
+    standardize: Literal["source", "feature", "channel", "shared"] = "source"
+    normal: tuple[str, ...] = ()
+    samples: int = 0
+    classes: int = 0
+    folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,11 +73,15 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class PlansConfig:
-    """The homogeneous baselines, and the widths of input and output that every plan shares."""
+    """The homogeneous baselines, and the widths of input and output that every plan shares.
+
+    Without ``mixed`` there are no other plans: nothing is allocated, and no sensitivity is measured.
+    """
 
     homogeneous: tuple[int, ...] = (8, 6, 4)
     input_bits: int = 16
     output_bits: int = 16
+    mixed: bool = True
 
     def __post_init__(self) -> None:
         _widths("homogeneous", self.homogeneous)
@@ -76,14 +91,35 @@ class PlansConfig:
 
 @dataclass(frozen=True)
 class SensitivityConfig:
-    """How the Hessian traces are found: ``method`` auto, exact or hutchinson; on how many training samples (0: all)."""
+    """How the Hessian traces are found.
 
-    method: Literal["auto", "exact", "hutchinson"] = "auto"
+    Attributes
+    ----------
+    method:
+        "auto" chooses by predicted cost and says why; or "exact", "sketch", "hutchinson" (``hawq_flow.sensitivity``).
+    samples:
+        Training samples used; 0: all.
+    budget:
+        Floating-point operations up to which "auto" takes the exact method (a core does 1e10 to 5e10 a second).
+    relative_error:
+        Standard error that the estimators aim at, relative to the trace.
+    eigenvalue_samples:
+        Samples on which each layer's top eigenvalue is found; 0: none is.
+    """
+
+    method: Literal["auto", "exact", "sketch", "hutchinson"] = "auto"
     samples: int = 0
+    budget: float = 1e13
+    relative_error: float = 0.01
+    eigenvalue_samples: int = 1024
 
     def __post_init__(self) -> None:
-        if self.samples < 0:
-            raise ValueError(f"samples {self.samples}; expected 0 (all) or more")
+        for name in ("samples", "eigenvalue_samples"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} {getattr(self, name)}; expected 0 or more")
+        for name in ("budget", "relative_error"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise ValueError(f"{name} {getattr(self, name)}; expected a positive number")
 
 
 DEFAULT_BOPS = 0.6
@@ -152,12 +188,12 @@ class AllocateConfig:
 
 @dataclass(frozen=True)
 class HlsStage:
-    """Which plans become HLS projects, and for which back ends.
+    """Which plans become HLS projects, and for which back ends. Without the section none does.
 
     Attributes
     ----------
     plans:
-        Names of plans; left out: the first homogeneous and the first mixed one.
+        Names of plans; left out: the first homogeneous and, if any, the first mixed one.
     backends:
         hls4ml's back ends: Vitis, Vivado.
     folder:
@@ -192,9 +228,19 @@ class Experiment:
     sensitivity: SensitivityConfig = field(default_factory=SensitivityConfig)
     allocate: AllocateConfig = field(default_factory=AllocateConfig)
     hls: HlsConfig = field(default_factory=HlsConfig)
-    firmware: HlsStage = field(default_factory=HlsStage)
+    firmware: HlsStage | None = None
 
     def __post_init__(self) -> None:
+        if self.qat.loss != self.train.loss:
+            raise ValueError(
+                f"qat: loss {self.qat.loss!r}, but the float network's is {self.train.loss!r}; give [train] and [qat] "
+                "the same loss"
+            )
+        if self.data.normal and self.train.loss != "mse":
+            raise ValueError(
+                f"data: normal is given, but the loss is {self.train.loss!r}; anomalies are found by reconstruction: "
+                "set loss = 'mse' in [train] and [qat], or leave the key out"
+            )
         names = self.plan_names
         for name in self.firmware_plans:
             if name not in names:
@@ -203,14 +249,26 @@ class Experiment:
     @property
     def plan_names(self) -> list[str]:
         """Names of the plans: the homogeneous ones, then the mixed ones."""
-        return [f"int{bits}" for bits in self.plans.homogeneous] + list(self.allocate.named_budgets)
+        return [f"int{bits}" for bits in self.plans.homogeneous] + self.mixed_names
+
+    @property
+    def mixed_names(self) -> list[str]:
+        """Names of the plans that the allocation chooses; none without ``plans.mixed``."""
+        return list(self.allocate.named_budgets) if self.plans.mixed else []
 
     @property
     def firmware_plans(self) -> list[str]:
         """Names of the plans that become HLS projects."""
+        if self.firmware is None:
+            return []
         if self.firmware.plans is not None:
             return list(self.firmware.plans)
-        return [f"int{self.plans.homogeneous[0]}", next(iter(self.allocate.named_budgets))]
+        return [f"int{self.plans.homogeneous[0]}", *self.mixed_names[:1]]
+
+    @property
+    def firmware_backends(self) -> list[str]:
+        """hls4ml's back ends that projects are made for."""
+        return list(self.firmware.backends) if self.firmware is not None else []
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

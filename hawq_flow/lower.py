@@ -1,21 +1,21 @@
 """The bridge: a trained quantized network becomes an IntegerNetwork. The one module that imports both sides.
 
-Nothing is computed here but copies: evaluation already runs on the integers of ``QuantNetwork.integer_layers`` and
-those become ops, with the input's standardization and the scales as annotations. ``lower`` then verifies the network,
-so that what it returns is proved free of overflow.
+Nothing is computed here but copies: evaluation already runs on the steps of ``QuantNetwork.integer_steps``, and
+each becomes the op of its name, with the input's standardization and the scales as annotations. ``lower`` then verifies
+the network, so that what it returns is proved free of overflow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hawq_flow.network import Dense, InputSpec, IntegerNetwork, Op, OutputSpec, Requantize, Reshape, verify
-from hawq_flow.numeric import Overflow
-from hawq_flow.quant import FLATTEN, REQUANT, QuantNetwork
-from hawq_flow.topology import INPUT, identifier
+from hawq_flow.network import OPS, InputSpec, IntegerNetwork, Op, OutputSpec, verify
+from hawq_flow.quant import IntegerStep, QuantNetwork
+from hawq_flow.topology import INPUT
 
 
 def lower(
@@ -54,35 +54,27 @@ def lower(
         np.asarray(mean, dtype=np.float64),
         np.asarray(std, dtype=np.float64),
     )
-    outputs = {INPUT: INPUT}
-    ops: list[Op] = []
-    layers = model.integer_layers()
-    for layer in layers:
-        name, value = identifier(layer.name), outputs[layer.source]
-        if layer.flattened:
-            ops.append(Reshape(name + FLATTEN, value, (layer.weight.shape[1],), layer.name))
-            value = name + FLATTEN
-        ops.append(Dense(name, value, layer.weight, layer.bias, layer=layer.name))
-        ops.append(
-            Requantize(
-                name + REQUANT,
-                name,
-                layer.multiplier,
-                layer.shift,
-                np.asarray(layer.offset),
-                layer.type,
-                layer.rounding,
-                Overflow.SATURATE,
-                layer.name,
-            )
-        )
-        outputs[layer.name] = name + REQUANT
-    last = layers[-1]
+    steps, grid = model.integer_steps()
+    ops = tuple(_op(step) for step in steps)
     network = IntegerNetwork(
         (source,),
-        tuple(ops),
-        (OutputSpec(outputs[last.name], np.asarray(last.scale), np.asarray(last.offset)),),
+        ops,
+        (OutputSpec(model.output_value, np.asarray(float(grid.scale)), np.asarray(grid.zero_point)),),
         tuple((metadata or {}).items()),
     )
     verify(network)
     return network
+
+
+_OPERANDS = {"Add": "operands", "Concat": "operands", "Subtract": "", "Multiply": ""}
+"""How an op takes its operands, where it is not as ``input``: in one tuple, or as left and right."""
+
+
+def _op(step: IntegerStep) -> Op:
+    """A step of evaluation as the op it names."""
+    how = _OPERANDS.get(step.kind, "input")
+    operands: dict[str, Any] = {how: step.inputs if how == "operands" else step.inputs[0]}
+    if not how:
+        operands = {"left": step.inputs[0], "right": step.inputs[1]}
+    op: Op = OPS[step.kind](name=step.name, layer=step.layer, **operands, **step.fields)
+    return op

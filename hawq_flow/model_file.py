@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib.metadata
 import importlib.util
 import inspect
 import random
@@ -65,9 +66,33 @@ def build(path: Path, arguments: Mapping[str, Any], seed: int) -> nn.Module:
 
 def sources(path: Path) -> dict[str, str]:
     """SHA-256 of a model file and of the files beside it that it imports, directly or not, by name."""
+    return _walk(path)[0]
+
+
+def packages(path: Path) -> dict[str, str]:
+    """Versions of the installed packages that a model file and the files beside it import, by the package's name.
+
+    A package that is imported and not installed has the version "absent": what lies beyond it is unknown. The standard
+    library and torch (which every artifact of torch names) are left out.
+    """
+    found: dict[str, str] = {}
+    for top in sorted(_walk(path)[1]):
+        if top in sys.stdlib_module_names or top == "torch" or top == "__future__":
+            continue
+        try:
+            found[top] = importlib.metadata.version(top)
+        except importlib.metadata.PackageNotFoundError:  # sklearn is distributed as scikit-learn
+            names = importlib.metadata.packages_distributions().get(top, [])
+            found[top] = ", ".join(importlib.metadata.version(name) for name in sorted(set(names))) or "absent"
+    return found
+
+
+def _walk(path: Path) -> tuple[dict[str, str], set[str]]:
+    """(digests of the file and of what it imports beside it, names of the other packages they import)."""
     if not path.is_file():
         raise ModelError(f"model: {path} does not exist; 'model.file' is relative to the experiment's folder")
     found: dict[str, str] = {}
+    others: set[str] = set()
     waiting = [path]
     while waiting:
         file = waiting.pop()
@@ -87,8 +112,12 @@ def sources(path: Path) -> dict[str, str]:
                 modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
             for module in modules:
                 base = path.parent.joinpath(*module.split("."))
-                waiting += [f for f in (base.with_suffix(".py"), base / "__init__.py") if f.is_file()]
-    return dict(sorted(found.items()))
+                beside = [f for f in (base.with_suffix(".py"), base / "__init__.py") if f.is_file()]
+                waiting += beside
+                top = module.partition(".")[0]
+                if not beside and not (path.parent / top).is_dir() and not (path.parent / f"{top}.py").is_file():
+                    others.add(top)
+    return dict(sorted(found.items())), others
 
 
 @contextlib.contextmanager

@@ -67,9 +67,13 @@ class LayerShape:
     outputs:
         ``m``, the output features or channels.
     source:
-        The name of the layer or network input whose output enters this layer.
+        The layer or network input whose width the integers entering this layer have: its producer, or, behind a sum,
+        a concatenation, a pool or a table, the last layer before that.
     positions:
         ``k``, the output positions of a convolution; 1 for a dense layer.
+    joined:
+        The layer with whose output this one's is added or concatenated, when the result takes that layer's width; ''
+        for most.
     """
 
     name: str
@@ -77,6 +81,7 @@ class LayerShape:
     outputs: int
     source: str
     positions: int = 1
+    joined: str = ""
 
     def __post_init__(self) -> None:
         for field in ("fan_in", "outputs", "positions"):
@@ -87,6 +92,14 @@ class LayerShape:
     def weights(self) -> int:
         """Number of weights, biases excluded."""
         return self.fan_in * self.outputs
+
+
+def widths_read(shapes: Sequence[LayerShape]) -> set[str]:
+    """Layers and inputs whose width enters another layer, or joins one that does: all but the network's outputs."""
+    read = {shape.source for shape in shapes}
+    while more := {shape.name for shape in shapes if shape.joined in read} - read:
+        read |= more
+    return read
 
 
 @dataclass(frozen=True)
@@ -134,7 +147,7 @@ class BitPlan:
         (the logits: their width enters no dot product, so no BOPs, but decides ties in the argmax).
         """
         layer_names = {shape.name for shape in shapes}
-        read = {shape.source for shape in shapes}
+        read = widths_read(shapes)
         inputs = {shape.source: input_bits for shape in shapes if shape.source not in layer_names}
         layers = {shape.name: LayerBits(weight, activation if shape.name in read else output_bits) for shape in shapes}
         return cls.of(inputs, layers)

@@ -2,14 +2,19 @@
 
 Nothing is measured here. ``report.json`` (version 1) holds every number of the page by name::
 
-    {"version": 1, "experiment": str, "samples": int, "float": {"accuracy": float},
-     "plans": {name: {"accuracy", "bops", "sparse_bops", "weight_bits", "mean_weight_bits", "zero_fraction": {layer:
-                      ...}, "equal": bool, "certificate": as in equality.json, "digest": str, "plan": {...}}},
+    {"version": 1, "experiment": str, "samples": int, "measure": "accuracy" or "explained_variance",
+     "trained": bool, "float": {measure: float},
+     "plans": {name: {measure: float, "bops", "sparse_bops", "weight_bits", "mean_weight_bits", "zero_fraction": {layer:
+                      ...}, "equal": bool, "certificate": as in equality.json, "coverage": {value: counts},
+                      "digest": str, "plan": {...}}},
      "reference": name of the plan budgets refer to, "mixed": [names of the plans that were allocated],
      "firmware": [{"plan", "backend", "project", "network", ...}],
      "sensitivity": {...}, "allocation": {name: text}, "figures": {name: file}}
 
-Accuracies are fractions of the test set; ``bops`` counts every weight (p = 0), ``sparse_bops`` the non-zero ones.
+Accuracies are fractions of the test set. An autoencoder's float network and plans have "explained_variance" and its
+"explained_variance_error" (one standard error) instead, of the normal test samples, and where there are anomalies "auc"
+and "auc_error". ``bops`` counts every weight (p = 0), ``sparse_bops`` the non-zero ones. Without mixed plans there are
+no "sensitivity" and "allocation".
 """
 
 from __future__ import annotations
@@ -24,7 +29,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from hawq_flow.coverage import markdown as coverage_table
 from hawq_flow.plan import BitPlan, mean_bits
+from hawq_flow.quality import accuracy_error
 
 STYLE: Any = {
     "font.size": 10,
@@ -55,38 +62,47 @@ def widths(plan: BitPlan) -> str:
     )
 
 
-def standard_error(accuracy: float, samples: int) -> float:
-    """Binomial standard error of an accuracy measured on ``samples`` samples."""
-    return math.sqrt(accuracy * (1.0 - accuracy) / samples)
+def show(measure: str, value: float) -> str:
+    """A measure in words: ``78.00%``, or ``explained variance 0.9412``."""
+    return f"{value:.2%}" if measure == "accuracy" else f"{measure.replace('_', ' ')} {value:.4f}"
 
 
-def accuracy_figure(report: Mapping[str, Any]) -> Figure:
-    """Accuracy against BOPs: homogeneous plans joined, the mixed plan marked, float as a line with its error."""
+def standard_error(report: Mapping[str, Any]) -> float:
+    """One standard error of the float network's measure."""
+    if report["measure"] == "accuracy":
+        return accuracy_error(report["float"]["accuracy"], report["samples"])
+    return float(report["float"][f"{report['measure']}_error"])
+
+
+def quality_figure(report: Mapping[str, Any]) -> Figure:
+    """The measure against BOPs: homogeneous plans joined, mixed plans marked, float as a line with its error."""
+    measure = report["measure"]
+    factor, unit = (100, " (%)") if measure == "accuracy" else (1, "")
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         axes = figure.subplots()
         plans = report["plans"]
         samples = report["samples"]
-        even = sorted((p["bops"], p["accuracy"], name) for name, p in plans.items() if name not in report["mixed"])
-        axes.axhline(100 * report["float"]["accuracy"], color=GREY, lw=1.2, ls="--", label="float", zorder=1)
-        error = 100 * standard_error(report["float"]["accuracy"], samples)
-        centre = 100 * report["float"]["accuracy"]
+        even = sorted((p["bops"], p[measure], name) for name, p in plans.items() if name not in report["mixed"])
+        centre = factor * report["float"][measure]
+        axes.axhline(centre, color=GREY, lw=1.2, ls="--", label="float", zorder=1)
+        error = factor * standard_error(report)
         axes.axhspan(centre - error, centre + error, color=GREY, alpha=0.15, lw=0, label="± 1 standard error")
         if even:
             x, y, names = zip(*even, strict=True)
-            axes.plot(x, 100 * np.array(y), "o-", color=BLUE, label="homogeneous")
-            for cost, accuracy, name in zip(x, y, names, strict=True):
+            axes.plot(x, factor * np.array(y), "o-", color=BLUE, label="homogeneous")
+            for cost, value, name in zip(x, y, names, strict=True):
                 axes.annotate(
-                    name.upper(), (cost, 100 * accuracy), xytext=(6, -13), textcoords="offset points", color=BLUE
+                    name.upper(), (cost, factor * value), xytext=(6, -13), textcoords="offset points", color=BLUE
                 )
         for i, name in enumerate(report["mixed"]):
             mixed = plans[name]
             label = "mixed (Hessian)" if i == 0 else None
-            axes.plot(mixed["bops"], 100 * mixed["accuracy"], "D", color=ORANGE, ms=8, label=label, zorder=3)
-            place = (mixed["bops"], 100 * mixed["accuracy"])
+            axes.plot(mixed["bops"], factor * mixed[measure], "D", color=ORANGE, ms=8, label=label, zorder=3)
+            place = (mixed["bops"], factor * mixed[measure])
             axes.annotate(name, place, xytext=(-6, 8), textcoords="offset points", color=ORANGE, ha="right")
         axes.set_xlabel("bit operations an inference (BOPs, no sparsity)")
-        axes.set_ylabel(f"test accuracy (%), {samples:,} samples")
+        axes.set_ylabel(f"test {measure.replace('_', ' ')}{unit}, {samples:,} samples")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
         axes.set_title("What the bits buy")
         axes.legend(frameon=False, loc="lower right")
@@ -157,6 +173,25 @@ def confusion_figure(matrix: NDArray[np.int64], classes: Sequence[str], title: s
     return figure
 
 
+def errors_figure(errors: NDArray[np.float64], anomalous: NDArray[np.bool_], title: str) -> Figure:
+    """Histogram of the samples' reconstruction errors (n,), anomalies apart from the others where there are any."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        axes = figure.subplots()
+        positive = errors[errors > 0]
+        ends = (positive.min(), positive.max()) if len(positive) else (1.0, 1.0)
+        bins = np.geomspace(ends[0] * 0.999, ends[1] * 1.001, 41)
+        kinds = [("normal", BLUE, ~anomalous), ("anomalous", ORANGE, anomalous)]
+        for label, colour, rows in kinds if anomalous.any() else [("all samples", BLUE, ~anomalous)]:
+            axes.hist(np.clip(errors[rows], *ends), bins=bins.tolist(), color=colour, alpha=0.6, label=label)
+        axes.set_xscale("log")
+        axes.set_xlabel("mean squared reconstruction error of a sample")
+        axes.set_ylabel("test samples")
+        axes.set_title(title)
+        axes.legend(frameon=False)
+    return figure
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a PNG without dates or versions: the same figure, the same bytes."""
     figure.savefig(path, metadata={"Software": None})
@@ -164,28 +199,50 @@ def save(figure: Figure, path: Path) -> None:
 
 def markdown(report: Mapping[str, Any]) -> str:
     """The page."""
-    samples = report["samples"]
-    error = 100 * standard_error(report["float"]["accuracy"], samples)
+    samples, measure = report["samples"], report["measure"]
+    percent = measure == "accuracy"
+    what = measure.replace("_", " ")
+    error = f"{100 * standard_error(report):.2f} points" if percent else f"{standard_error(report):.4f}"
+    data = report["data"]
+    names = data["features"]
+    size = f"{len(names)} features" if names and len(data.get("shape", [0])) == 1 else f"shape {_dims(data['shape'])}"
     lines = [
         f"# {report['experiment']}",
         "",
-        f"{report['data']['source']}: {report['data']['samples']['train']:,} training, {samples:,} test samples, "
-        f"{len(report['data']['features'])} features, classes {', '.join(report['data']['classes'])}.",
-        f"One standard error of an accuracy here is {error:.2f} points.",
+        f"{data['source']}: {data['samples']['train']:,} training, {samples:,} test samples, {size}, "
+        f"classes {', '.join(data['classes'])}.",
+        f"One standard error of an {what} here is {error}.",
+    ]
+    if not report["trained"]:
+        lines += ["", f"**Not trained**: weights are random and only calibrated; its {what} says nothing."]
+    if not percent:
+        lines += [
+            "",
+            "The network reconstructs its input; explained variance, 1 - error / variance, is 1 for a perfect "
+            "reconstruction and 0 for that by the mean."
+            + (
+                f" It is that of the normal samples ({', '.join(data['normal'])}), the only ones trained on; the area "
+                "under the ROC curve (AUC) tells how well the error of all test samples finds the others."
+                if data["normal"]
+                else ""
+            ),
+        ]
+    with_auc = "auc" in report["float"]
+    lines += [
         "",
-        "![Accuracy against BOPs](accuracy.png)",
+        f"![{what.capitalize()} against BOPs]({report['figures'][measure]})",
         "",
-        "| plan | widths | accuracy | to float | BOPs | of "
-        + report["reference"].upper()
-        + " | sparse BOPs | weight bits |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
-        f"| float | float32 | {report['float']['accuracy']:.2%} | | | | | |",
+        f"| plan | widths | {what} | to float |{' AUC |' if with_auc else ''} BOPs | "
+        f"of {report['reference'].upper()} | sparse BOPs | weight bits |",
+        "|---|---|---:|---:|" + ("---:|" if with_auc else "") + "---:|---:|---:|---:|",
+        f"| float | float32 | {_value(measure, report['float'][measure])} | |{_auc(report['float'], with_auc)} | | | |",
     ]
     reference = report["plans"][report["reference"]]["bops"]
     for name, plan in report["plans"].items():
-        difference = 100 * (plan["accuracy"] - report["float"]["accuracy"])
+        difference = plan[measure] - report["float"][measure]
         lines.append(
-            f"| {name} | {widths(BitPlan.from_dict(plan['plan']))} | {plan['accuracy']:.2%} | {difference:+.2f} | "
+            f"| {name} | {widths(BitPlan.from_dict(plan['plan']))} | {_value(measure, plan[measure])} | "
+            f"{f'{100 * difference:+.2f}' if percent else f'{difference:+.4f}'} |{_auc(plan, with_auc)} "
             f"{plan['bops']:,.0f} | {plan['bops'] / reference:.1%} | {plan['sparse_bops']:,.0f} | "
             f"{plan['weight_bits']:,} |"
         )
@@ -193,6 +250,39 @@ def markdown(report: Mapping[str, Any]) -> str:
         "",
         "W and A are the widths in bits of each layer's weights and output, in order. BOPs, the bit operations of one "
         "inference, count every weight; sparse BOPs leave out those that are zero. All plans share the input's width.",
+    ]
+    if report["mixed"]:
+        lines += _sensitivity(report)
+    lines += _equality(report)
+    if report["firmware"]:
+        lines += _firmware(report)
+    if "confusion" in report:
+        lines += ["", "## Confusion", "", f"![Confusion matrix of {report['confusion']['plan']}](confusion.png)"]
+    if "errors" in report:
+        lines += [
+            "",
+            "## Reconstruction errors",
+            "",
+            f"![Histogram of errors of {report['errors']['plan']}](errors.png)",
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _dims(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _value(measure: str, value: float) -> str:
+    return f"{value:.2%}" if measure == "accuracy" else f"{value:.4f}"
+
+
+def _auc(figures: Mapping[str, Any], wanted: bool) -> str:
+    return f" {figures['auc']:.4f} ± {figures['auc_error']:.4f} |" if wanted else ""
+
+
+def _sensitivity(report: Mapping[str, Any]) -> list[str]:
+    """The section of sensitivities and of what the allocation made of them."""
+    lines = [
         "",
         "## Sensitivity",
         "",
@@ -219,7 +309,12 @@ def markdown(report: Mapping[str, Any]) -> str:
         "`contribution` is trace / size times the error at the chosen width, and `objective` their sum, which the plan "
         "minimizes under the budgets below it. Inputs and outputs have given widths (a dash).",
     ]
-    lines += [
+    return lines
+
+
+def _equality(report: Mapping[str, Any]) -> list[str]:
+    """The section of the certificates, and of what the compared inputs exercised."""
+    lines = [
         "",
         "## Equality",
         "",
@@ -235,26 +330,31 @@ def markdown(report: Mapping[str, Any]) -> str:
                 f"| {name} | {backend} | {plan['certificate']['samples']:,} | {wrong} | {entry['elements']:,} | "
                 f"{entry['method']} |"
             )
-    if report["firmware"]:
-        lines += [
-            "",
-            "## Firmware",
-            "",
-            "| plan | back end | project, from the experiment's or report's folder | network | part | clock | "
-            "interface, strategy | reuse factors |",
-            "|---|---|---|---|---|---:|---|---|",
-        ]
+    shown = (report["mixed"] or list(report["plans"]))[0]
+    return [
+        *lines,
+        "",
+        f"What the inputs exercised in plan {shown}: distinct integers of every value, elements at the ends of its "
+        "type, ties before rounding, elements that saturation cut, and negative ones that a ReLU made 0.",
+        "",
+        coverage_table(report["plans"][shown]["coverage"]),
+    ]
+
+
+def _firmware(report: Mapping[str, Any]) -> list[str]:
+    """The section of the HLS projects."""
+    lines = [
+        "",
+        "## Firmware",
+        "",
+        "| plan | back end | project, from the experiment's or report's folder | network | part | clock | "
+        "interface, strategy | reuse factors |",
+        "|---|---|---|---|---|---:|---|---|",
+    ]
     for entry in report["firmware"]:
         factors = ", ".join(str(factor) for factor in entry["reuse_factors"].values())
         lines.append(
             f"| {entry['plan']} | {entry['backend']} | `{entry['project']}` | `{entry['network'][:16]}` | "
             f"{entry['part']} | {entry['clock_period_ns']:g} ns | {entry['io_type']}, {entry['strategy']} | {factors} |"
         )
-    lines += [
-        "",
-        "## Confusion",
-        "",
-        f"![Confusion matrix of {report['confusion']['plan']}](confusion.png)",
-        "",
-    ]
-    return "\n".join(lines)
+    return lines

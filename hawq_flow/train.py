@@ -1,5 +1,10 @@
 """Training and evaluation, of float models and of quantized networks alike.
 
+A classifier learns by cross-entropy. An autoencoder learns by the mean squared error between its output and its own
+standardized input, in the input's order of elements. Without epochs a network is only calibrated: batch norm takes its
+statistics from the data, layer by layer as training would see them, so that even random weights give activations of
+mean 0 and deviation 1, and a quantized network its scales.
+
 The whole data set lives in one tensor on the device; an epoch is one permutation, one gather, and views of it, so no
 loader stands between the data and the step. A quantized network's inputs are quantized once, before the first epoch.
 The last part of a quantized training runs frozen (``QuantNetwork.freeze``): what is then trained is what is deployed.
@@ -17,7 +22,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 from torch.nn import functional
 
+from hawq_flow import quality
+from hawq_flow.quality import Loss
 from hawq_flow.quant import QuantNetwork
+
+BATCH_ELEMENTS = 1 << 18
+"""Input elements that a batch of :func:`predict` may hold."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +37,11 @@ class TrainConfig:
     Attributes
     ----------
     epochs, batch_size, lr, weight_decay:
-        Adam's (arXiv:1412.6980), with ``lr`` falling to 0 as a half cosine over all steps.
+        Adam's (arXiv:1412.6980), with ``lr`` falling to 0 as a half cosine over all steps. 0 epochs: calibrate only.
+    loss:
+        "cross_entropy" of logits and class indices, or "mse", of a reconstruction and the standardized input.
     l1:
-        Weight of the L1 penalty, ``l1 * sum |W|`` over all weights, added to the mean cross-entropy.
+        Weight of the L1 penalty, ``l1 * sum |W|`` over all weights, added to the mean loss.
     seed:
         Of the order of the samples and of dropout.
     freeze:
@@ -46,6 +58,7 @@ class TrainConfig:
     """
 
     epochs: int = 60
+    loss: Loss = "cross_entropy"
     batch_size: int = 1024
     lr: float = 4e-3
     weight_decay: float = 0.0
@@ -58,9 +71,11 @@ class TrainConfig:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("observe_every", 1), ("threads", 1)):
+        for name, least in (("epochs", 0), ("batch_size", 1), ("observe_every", 1), ("threads", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"train: {name} {getattr(self, name)}; expected {least} or more")
+        if self.loss not in quality.MEASURES:
+            raise ValueError(f"train: loss {self.loss!r}; expected {' or '.join(quality.MEASURES)}")
         for name in ("lr", "scale_lr"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"train: {name} {getattr(self, name)}; expected a positive number")
@@ -85,10 +100,13 @@ class TrainConfig:
 
 @dataclass
 class History:
-    """What training saw: mean loss of every epoch, and validation accuracy where it was measured (None elsewhere)."""
+    """What training saw: mean loss of every epoch, and the measure on validation where it was taken (None elsewhere).
+
+    The measure is accuracy for cross-entropy, explained variance for mse (``quality.MEASURES``).
+    """
 
     loss: list[float] = field(default_factory=list)
-    accuracy: list[float | None] = field(default_factory=list)
+    measure: list[float | None] = field(default_factory=list)
 
 
 def fit(
@@ -100,24 +118,25 @@ def fit(
     validation: tuple[ArrayLike, ArrayLike] | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> History:
-    """Train ``model`` in place on cross-entropy; the same seed, data and start give the same bytes.
+    """Train ``model`` in place; the same seed, data and start give the same bytes.
 
     Parameters
     ----------
     model:
-        A float module giving logits, or a calibrated :class:`QuantNetwork` (calibrated here on ``x`` if it is not yet;
-        frozen by this call).
+        A float module giving logits or a reconstruction, or a :class:`QuantNetwork` (calibrated here on ``x`` if it is
+        not yet; frozen by this call).
     x, y:
-        Standardized samples (n, ...) and class indices (n,).
+        Standardized samples (n, ...) and class indices (n,); "mse" does not look at the classes.
     validation:
-        Samples and labels on which the accuracy of the last epoch is measured.
+        Samples and labels on which the measure of the last epoch is taken.
     progress:
         Called after every epoch with (epoch from 1, mean loss).
 
     Raises
     ------
     ValueError
-        On mismatched or empty data, NaN, labels out of range, or a loss that is not finite (diverged).
+        On mismatched or empty data, NaN, labels out of range, an output that is no reconstruction (mse), or a loss
+        that is not finite (diverged).
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads)
@@ -150,13 +169,20 @@ def _fit(
         raise ValueError(f"fit: labels of {classes.dtype} from {classes.min()}; expected integers of 0 or more")
     if data.is_floating_point() and not bool(torch.isfinite(data).all()):
         raise ValueError("fit: a sample holds NaN or infinity; clean the data first")
-    labels, highest = torch.from_numpy(classes.astype(np.int64)).to(device), int(classes.max())
+    highest = int(classes.max())
+    if config.loss == "mse":
+        labels = data.to(reference).flatten(1)
+    else:
+        labels = torch.from_numpy(classes.astype(np.int64)).to(device)
     if isinstance(model, QuantNetwork):
         if not model.calibrated:
             model.calibrate(data)
         inputs, step = model.quantize_input(data), model.train_forward
     else:
         inputs, step = data.to(reference), model.__call__
+    if config.epochs == 0:
+        _calibrate(model, inputs, config.batch_size)
+        return History()
     freeze_at = config.epochs - max(1, math.ceil(config.freeze * config.epochs))
     optimizer = _optimizer(model, config)
     # A last batch of a single sample joins the one before: batch norm needs two.
@@ -179,12 +205,7 @@ def _fit(
                 rows = slice(i * config.batch_size, (i + 1) * config.batch_size if i < batches - 1 else None)
                 if isinstance(model, QuantNetwork) and i % config.observe_every == 0:
                     model.observe(shuffled[rows])
-                logits = step(shuffled[rows])
-                if highest >= logits.shape[1]:
-                    raise ValueError(
-                        f"fit: label {highest} with {logits.shape[1]} logits; expected 0 to {logits.shape[1] - 1}"
-                    )
-                loss = functional.cross_entropy(logits, targets[rows])
+                loss = _loss(step(shuffled[rows]), targets[rows], config.loss, highest)
                 total = loss + config.l1 * torch.stack([w.abs().sum() for w in weights]).sum() if config.l1 else loss
                 optimizer.zero_grad(set_to_none=True)
                 total.backward()
@@ -200,11 +221,53 @@ def _fit(
                 )
             history.loss.append(mean)
             last = epoch == config.epochs - 1
-            history.accuracy.append(evaluate(model, *validation) if last and validation is not None else None)
+            measured = evaluate(model, *validation, loss=config.loss) if last and validation is not None else None
+            history.measure.append(measured)
             if progress is not None:
                 progress(epoch + 1, mean)
     model.eval()
     return history
+
+
+def _loss(out: torch.Tensor, target: torch.Tensor, loss: Loss, highest: int) -> torch.Tensor:
+    """The mean loss of a batch; ``ValueError`` when the output does not fit the target."""
+    if loss == "mse":
+        if out[0].numel() != target.shape[1]:
+            raise ValueError(
+                f"fit: outputs of {out[0].numel()} values for inputs of {target.shape[1]}; expected as many: with loss "
+                "'mse' a network reconstructs its input"
+            )
+        return functional.mse_loss(out.flatten(1), target)
+    if out.ndim != 2 or highest >= out.shape[1]:
+        raise ValueError(f"fit: label {highest} with {out.shape[1]} logits; expected 0 to {out.shape[1] - 1}")
+    return functional.cross_entropy(out, target)
+
+
+@torch.no_grad()
+def _calibrate(model: nn.Module, inputs: torch.Tensor, batch_size: int) -> None:
+    """Statistics from the data and nothing else: batch norm's of a float model, the scales of a quantized network.
+
+    Each batch norm's statistics are the mean over batches of those of its input, which the layers before normalized
+    by the batch's own statistics, as in training. Dropout stands still.
+    """
+    model.eval()
+    if isinstance(model, QuantNetwork):  # calibrated by now, and its batch norm is the float model's
+        model.freeze()
+        return
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    if not norms:
+        return
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain mean over batches
+        norm.train()
+    batches = max(1, math.ceil((len(inputs) - 1) / batch_size))
+    for i in range(batches):
+        model(inputs[i * batch_size : (i + 1) * batch_size if i < batches - 1 else None])
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+        norm.eval()
 
 
 def _optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -219,15 +282,18 @@ def _optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
 
 
 @torch.no_grad()
-def predict(model: nn.Module, x: ArrayLike, *, batch_size: int = 8192) -> NDArray[np.float64]:
-    """Logits (n, classes), float64, in evaluation mode (a quantized network's are its integers times one scale).
+def predict(model: nn.Module, x: ArrayLike, *, batch_size: int | None = None) -> NDArray[np.float64]:
+    """Outputs (n, ...), float64, in evaluation mode (a quantized network's are its integers times one scale).
 
-    The mode of ``model`` is restored.
+    The mode of ``model`` is restored. ``batch_size`` is 8192 at most by default, and less for large samples, whose
+    intermediate values would not fit into memory.
     """
     training = model.training
     model.eval()
     reference = next(model.parameters())
     data = torch.from_numpy(np.ascontiguousarray(x))
+    if batch_size is None:
+        batch_size = max(16, min(8192, BATCH_ELEMENTS // max(1, math.prod(data.shape[1:]))))
     outputs = []
     for start in range(0, len(data), batch_size):
         rows = data[start : start + batch_size]
@@ -236,12 +302,23 @@ def predict(model: nn.Module, x: ArrayLike, *, batch_size: int = 8192) -> NDArra
     return torch.cat(outputs).numpy()
 
 
-def evaluate(model: nn.Module, x: ArrayLike, y: ArrayLike) -> float:
-    """Fraction of samples whose largest logit (the first of equal ones) is the label's."""
-    labels = np.asarray(y)
-    if len(labels) == 0:
+def evaluate(model: nn.Module, x: ArrayLike, y: ArrayLike, *, loss: Loss = "cross_entropy") -> float:
+    """The measure of a network trained on ``loss``: accuracy, or the variance that its reconstruction explains.
+
+    Parameters
+    ----------
+    x, y:
+        Standardized samples (n, ...) and class indices (n,); "mse" does not look at the classes.
+
+    Returns
+    -------
+    The fraction of samples whose largest logit (the first of equal ones) is the label's; or the explained variance
+    (:func:`hawq_flow.quality.explained_variance`).
+    """
+    samples, labels = np.asarray(x), np.asarray(y)
+    if len(samples) == 0:
         raise ValueError("evaluate: no samples; expected at least one")
-    found = predict(model, x).argmax(axis=1)
-    if found.shape != labels.shape:
-        raise ValueError(f"evaluate: {len(found)} samples with labels of shape {labels.shape}; expected one for each")
-    return float((found == labels).mean())
+    if labels.shape != (len(samples),):
+        raise ValueError(f"evaluate: {len(samples)} samples with labels of shape {labels.shape}; expected one for each")
+    out = predict(model, samples)
+    return quality.explained_variance(out, samples)[0] if loss == "mse" else quality.accuracy(out, labels)

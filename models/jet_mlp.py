@@ -1,4 +1,7 @@
-"""The LHC jet tagger of the benchmark: 16 observables -> 64 -> 32 -> 32 -> 5 classes, ReLU (arXiv:1804.06913)."""
+"""The LHC jet tagger of the benchmark: 16 observables -> 64 -> 32 -> 32 -> 5 classes, ReLU (arXiv:1804.06913).
+
+4,389 parameters, 4,256 multiply-accumulates a jet.
+"""
 
 from collections import OrderedDict
 from collections.abc import Sequence

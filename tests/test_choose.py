@@ -12,7 +12,7 @@ from hawq_flow.config import AllocateConfig, ConfigError, PlansConfig, build
 from hawq_flow.plan import bops, mean_weight_bits, weight_bits
 from hawq_flow.quant import QuantConfig, QuantNetwork, quantize
 from hawq_flow.sensitivity import Sensitivity, measure
-from hawq_flow.topology import Topology, read
+from hawq_flow.topology import Topology, evaluate, read
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +29,6 @@ def _terms(problem: tuple[nn.Module, Topology, np.ndarray, Sensitivity], **optio
     return choose.terms(topology, x, measured, AllocateConfig(**options), QuantConfig())  # type: ignore[arg-type]
 
 
-def test_activations_are_those_of_the_model(problem: tuple[nn.Module, Topology, np.ndarray, Sensitivity]) -> None:
-    model, topology, x, _ = problem
-    values = choose.activations(topology, x)
-    expected = model(torch.from_numpy(x.astype(np.float32))).detach().numpy()
-    np.testing.assert_allclose(values[topology.output], expected, atol=1e-5)
-    assert (values["0"] >= 0).all()
-    assert (values["4"] < 0).any()
-
-
 def test_activation_errors_are_those_of_calibration(
     problem: tuple[nn.Module, Topology, np.ndarray, Sensitivity],
 ) -> None:
@@ -50,7 +41,7 @@ def test_activation_errors_are_those_of_calibration(
         network.calibrate(torch.from_numpy(x))
         layer = network.layers[0]
         scale = float(layer.log_scale.detach().double().exp())  # type: ignore[operator, union-attr]
-        a = choose.activations(topology, x)["0"]
+        a = evaluate(topology, torch.from_numpy(x), ["0"])["0"].numpy()
         error = float(((np.clip(np.rint(a / scale), 0, 2**bits - 1) * scale - a) ** 2).sum() / len(a))
         assert term.errors[bits] == pytest.approx(error, rel=1e-3)
 
@@ -123,3 +114,32 @@ def test_the_default_budget_gives_way_to_another() -> None:
     assert AllocateConfig().named_budgets == {"mixed": 0.6}
     assert AllocateConfig(mean_bits=4.0).named_budgets == {"mixed": None}
     assert AllocateConfig(mean_bits=4.0, bops=0.5).named_budgets == {"mixed": 0.5}
+
+
+def test_convolutions_and_sums_are_chosen_for() -> None:
+    """A residual network: a term for every layer's weights and for every activation that is read, or joins one."""
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(1, 4, 3)
+            self.fc = nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = torch.relu(self.b(torch.relu(self.a(x))) + self.c(x))
+            return self.fc(h.mean((2, 3)))
+
+    torch.manual_seed(0)
+    model = Residual().eval()
+    x = np.random.default_rng(0).normal(size=(200, 1, 6, 5))
+    y = torch.arange(200) % 3
+    topology = read(model, (1, 6, 5))
+    measured = measure(model, torch.from_numpy(x.astype(np.float32)), y)
+    terms = choose.terms(topology, x, measured, AllocateConfig(), QuantConfig())
+    assert set(terms.weights) == {"a", "b", "c", "fc"}
+    assert set(terms.activations) == {"a", "b", "c"}
+    found, front = choose.mixed_plan(topology.shapes, terms, AllocateConfig(bops=0.5), PlansConfig(), "mixed")
+    reference = bops(choose.homogeneous_plan(topology.shapes, 8, PlansConfig()), topology.shapes)
+    assert bops(found.plan, topology.shapes) <= 0.5 * reference
+    assert front is None or front.best(0.5 * reference).plan == found.plan
+    assert quantize(model, found.plan, input_shape=(1, 6, 5))

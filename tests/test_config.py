@@ -142,7 +142,7 @@ def test_unknown_keys_offer_the_nearest(tmp_path: Path, section: str, line: str,
         (
             "sensitivity",
             'method = "fast"',
-            "sensitivity: method: found 'fast'; expected one of 'auto', 'exact', 'hutch",
+            "sensitivity: method: found 'fast'; expected one of 'auto', 'exact', 'sketch'",
         ),
         ("firmware", 'backends = ["Quartus"]', r"firmware: backends\[0\]: found 'Quartus'; expected one of 'Vitis'"),
     ],
@@ -154,7 +154,7 @@ def test_wrong_types_are_refused_with_their_place(tmp_path: Path, section: str, 
 @pytest.mark.parametrize(
     ("section", "line", "match"),
     [
-        ("train", "epochs = 0", r"experiment\.toml: train: train: epochs 0; expected 1 or more"),
+        ("train", "epochs = -1", r"experiment\.toml: train: train: epochs -1; expected 0 or more"),
         ("qat", "lr = -1.0", "qat: train: lr -1.0; expected a positive number"),
         ("qat", "lr = nan", "qat: lr: found nan; expected a finite number"),
         ("train", "freeze = 2.0", "freeze 2.0; expected a fraction"),
@@ -182,7 +182,7 @@ def test_values_out_of_range_are_refused_by_their_section(tmp_path: Path, sectio
         ("allocate", "bops = { small = -1 }", "bops of plan 'small' -1.0; expected above 0"),
         ("allocate", "bops = {}", "allocate: bops is an empty table; name at least one mixed plan"),
         ("allocate", "mean_bits = -1.0", "allocate: mean_bits -1.0; expected above 0"),
-        ("sensitivity", "samples = -1", "sensitivity: samples -1; expected 0"),
+        ("sensitivity", "samples = -1", "sensitivity: samples -1; expected 0 or more"),
         ("firmware", "vectors = -1", "firmware: vectors -1; expected 1 or more"),
     ],
 )
@@ -190,6 +190,51 @@ def test_widths_and_budgets_are_checked_before_the_first_stage(
     tmp_path: Path, section: str, line: str, match: str
 ) -> None:
     """A run that would fail at its third stage fails at its first line instead."""
+    refused(tmp_path, with_section(section, line), match)
+
+
+def test_sections_that_are_left_out_leave_their_stage_out(tmp_path: Path) -> None:
+    found = load(written(tmp_path, MINIMAL))
+    assert found.firmware is None
+    assert (found.firmware_plans, found.firmware_backends) == ([], [])
+    assert found.mixed_names == ["mixed"]
+    found = load(written(tmp_path, MINIMAL + "\n[firmware]"))
+    assert (found.firmware_plans, found.firmware_backends) == (["int8", "mixed"], ["Vitis", "Vivado"])
+    found = load(written(tmp_path, MINIMAL + "\n[plans]\nmixed = false\n[firmware]"))
+    assert (found.mixed_names, found.plan_names) == ([], ["int8", "int6", "int4"])
+    assert found.firmware_plans == ["int8"]
+    refused(
+        tmp_path,
+        MINIMAL + '\n[plans]\nmixed = false\n[firmware]\nplans = ["mixed"]',
+        "firmware: plans names 'mixed'; There are int8, int6, int4",
+    )
+
+
+def test_data_of_any_shape(tmp_path: Path) -> None:
+    lines = 'shape = [1, 8, 8]\nstandardize = "channel"\nnormal = ["3"]\nsamples = 5\nclasses = 2\nfolder = "f"'
+    text = with_section("data", lines) + '\n[train]\nloss = "mse"\n[qat]\nloss = "mse"'
+    data = load(written(tmp_path, text)).data
+    assert (data.shape, data.standardize, data.normal) == ((1, 8, 8), "channel", ("3",))
+    assert (data.samples, data.classes, data.folder) == (5, 2, "f")
+
+
+@pytest.mark.parametrize(
+    ("section", "line", "match"),
+    [
+        ("data", 'standardize = "pixel"', "standardize: found 'pixel'; expected one of 'source', 'feature', 'channel'"),
+        ("data", "shape = [1, 8.0]", r"data: shape\[1\]: found 8.0; expected int"),
+        ("train", 'loss = "mae"', "train: loss: found 'mae'; expected one of 'cross_entropy', 'mse'"),
+        ("train", 'loss = "mse"', r"qat: loss 'cross_entropy', but the float network's is 'mse'; give \[train\] and"),
+        (
+            "data",
+            'normal = ["3"]',
+            "data: normal is given, but the loss is 'cross_entropy'; anomalies are found by rec",
+        ),
+        ("plans", "mixed = 0", "plans: mixed: found 0; expected bool"),
+        ("", "firmware = 3", "firmware: found 3; expected a section"),
+    ],
+)
+def test_losses_and_shapes_are_checked(tmp_path: Path, section: str, line: str, match: str) -> None:
     refused(tmp_path, with_section(section, line), match)
 
 

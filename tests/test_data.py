@@ -372,7 +372,7 @@ def test_a_column_constant_in_training_is_refused_even_when_others_vary() -> Non
     with pytest.raises(DataError, match=r"1 constant column in the 3 training rows: 'q' \(always 0.1\); .* `features`"):
         Standardization.fit(x, ("p", "q"))
     with pytest.raises(DataError, match=r"'everything' \(always 1.0\)"):
-        Standardization.fit(np.ones((3, 2)), ("p", "q"), shared=True)
+        Standardization.fit(np.ones((3, 2)), ("p", "q"), scale="shared")
     with pytest.raises(DataError, match="no training example"):
         Standardization.fit(np.ones((0, 2)))
 

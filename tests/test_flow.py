@@ -13,7 +13,7 @@ import pytest
 import torch
 from nbclient import NotebookClient
 
-from hawq_flow import equality, store
+from hawq_flow import equality, prove, quality, store
 from hawq_flow.config import ConfigError, Experiment, load
 from hawq_flow.flow import STAGES, Flow, FlowError
 from hawq_flow.interpret import run as interpret
@@ -21,6 +21,7 @@ from hawq_flow.network import IntegerNetwork
 from hawq_flow.numeric import Rounding
 from hawq_flow.plan import BitPlan, bops
 from hawq_flow.reporter import Reporter
+from hawq_flow.train import predict
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "experiments" / "tiny" / "experiment.toml"
@@ -215,6 +216,180 @@ def test_every_key_remakes_what_depends_on_it(
         assert network != flow.network("mixed")
 
 
+# ------------------------------------------------------------------- autoencoders, untrained networks, stages left out
+
+AUTOENCODER = """
+from torch import nn
+def build(outputs=64, code=8):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, code), nn.ReLU(),
+                         nn.Linear(code, outputs))
+"""
+
+
+def _autoencoder(folder: Path, data: str = "", model: str = "") -> Experiment:
+    """Digits as images, reconstructed; a short training, no firmware."""
+    (folder / "model.py").write_text(AUTOENCODER)
+    (folder / "experiment.toml").write_text(
+        f"""name = "reconstruct"
+[data]
+source = "digits"
+shape = [1, 8, 8]
+{data}
+[model]
+file = "model.py"
+{model}
+[train]
+loss = "mse"
+epochs = 20
+batch_size = 16
+[qat]
+loss = "mse"
+epochs = 5
+batch_size = 16
+[plans]
+homogeneous = [8]
+input_bits = 8
+[sensitivity]
+samples = 200
+"""
+    )
+    return load(folder)
+
+
+def test_an_autoencoder_is_reported_by_its_own_measure(tmp_path: Path) -> None:
+    recorder = Recorder()
+    flow = Flow(_autoencoder(tmp_path, 'normal = ["0", "1", "2", "3"]'), None, recorder)
+    flow.run()
+    report = flow.report().json("report.json")
+    assert report["measure"] == "explained_variance"
+    assert flow.split.classes[4:] == tuple("456789")
+    assert set(flow.split.train.y) == {0, 1, 2, 3}
+    mean_alone = 0.0
+    for figures in (report["float"], *report["plans"].values()):
+        assert mean_alone + 0.2 < figures["explained_variance"] < 1
+        assert 0.6 < figures["auc"] < 1
+        assert 0 < figures["auc_error"] < 0.1
+        assert "accuracy" not in figures
+    assert set(report["figures"]) == {"explained_variance", "sensitivity", "errors"}
+    for name in report["figures"].values():
+        assert (flow.out / "report" / name).is_file()
+    assert "confusion" not in report
+    result = flow.float_artifact().json("result.json")
+    assert "test_accuracy" not in result
+    # The measure is of normal samples alone, in the float network's own units.
+    model, x = flow.float_model(), flow.standardized["test"]
+    good = ~flow.split.anomalous(flow.split.test)
+    found, _ = quality.explained_variance(predict(model, x[good]), x[good])
+    assert result["test_explained_variance"] == found
+    assert any(text.startswith("float: explained variance 0.") and ", AUC 0." in text for text in recorder.results)
+    assert any(text.startswith("int8: 0 mismatches on") for text in recorder.results)
+    assert report["plans"]["int8"]["coverage"]["x"]["elements"] == 64 * report["samples"]
+    assert report["firmware"] == []
+    assert not (flow.out / "hls").exists()
+
+
+def test_the_loss_must_fit_the_network_and_the_data(tmp_path: Path) -> None:
+    with pytest.raises(FlowError, match=r"outputs of shape \(60,\) for inputs of shape \(1, 8, 8\); with loss 'mse' a"):
+        _ = Flow(_autoencoder(tmp_path, model="arguments = { outputs = 60 }")).topology
+    (tmp_path / "recordings" / "toyadmos_ad").mkdir(parents=True)
+    noise = np.random.default_rng(0).normal(size=10 * 640)
+    (tmp_path / "recordings" / "toyadmos_ad" / "dat2header_data.dat").write_text(" ".join(f"{v:.3f}" for v in noise))
+    (tmp_path / "model.py").write_text("from torch import nn\ndef build(): return nn.Sequential(nn.Linear(640, 1))")
+    (tmp_path / "experiment.toml").write_text(
+        'name = "x"\n[data]\nsource = "field:toyadmos"\nfolder = "recordings"\n[model]\nfile = "model.py"'
+    )
+    with pytest.raises(FlowError, match="field:toyadmos is unlabelled; a classifier needs classes: set loss = 'mse'"):
+        _ = Flow(load(tmp_path)).topology
+
+
+UNTRAINED = """name = "untrained"
+[data]
+source = "synthetic:images"
+shape = [2, 9, 7]
+samples = 60
+classes = 2
+[model]
+file = "model.py"
+[train]
+epochs = 0
+batch_size = 16
+[qat]
+epochs = 0
+[plans]
+homogeneous = [8]
+mixed = false
+"""
+
+
+def _untrained(folder: Path) -> Experiment:
+    """A convolutional network with more outputs than the data have classes, as published networks have."""
+    (folder / "model.py").write_text(
+        """from torch import nn
+def build():
+    return nn.Sequential(nn.Conv2d(2, 5, 3, bias=False), nn.BatchNorm2d(5), nn.ReLU6(), nn.AdaptiveAvgPool2d(1),
+                         nn.Flatten(), nn.Linear(5, 6))
+"""
+    )
+    (folder / "experiment.toml").write_text(UNTRAINED)
+    return load(folder)
+
+
+def test_a_network_that_is_not_trained_is_calibrated_lowered_and_proved(tmp_path: Path) -> None:
+    recorder = Recorder()
+    flow = Flow(_untrained(tmp_path), None, recorder)
+    flow.run()
+    assert "sensitivity" not in recorder.worked
+    assert not any("steps" in text for text in recorder.warnings)
+    assert any("not trained" in text for text in recorder.results)
+    report = flow.report().json("report.json")
+    assert (report["trained"], report["mixed"]) == (False, [])
+    assert "sensitivity" not in report
+    assert "**Not trained**" in flow.report().file("report.md").read_text()
+    counts = report["plans"]["int8"]["coverage"]
+    output = flow.network("int8").outputs[0].name
+    assert counts[output]["varying"] == 6
+    assert counts[output]["distinct"] > 20
+    # Every channel of the convolution does something: its ReLU6 neither always cuts nor never.
+    float_out = flow.float_model()[:3](torch.from_numpy(flow.standardized["test"]).float())
+    share = (float_out > 0).float().mean(dim=(0, 2, 3))
+    assert ((share > 0.1) & (share < 0.9)).all()
+
+
+def test_spare_outputs_are_for_untrained_networks_only(tmp_path: Path) -> None:
+    trained = _untrained(tmp_path)
+    trained = dataclasses.replace(trained, train=dataclasses.replace(trained.train, epochs=1))
+    with pytest.raises(FlowError, match="model: 6 outputs for 2 classes"):
+        _ = Flow(trained).topology
+
+
+def test_a_constant_output_fails_however_equal_it_is(tmp_path: Path) -> None:
+    """A ReLU that never fires: every representation agrees on the biases behind it, and that proves nothing."""
+    experiment = _untrained(tmp_path)
+    text = (tmp_path / "model.py").read_text()
+    (tmp_path / "model.py").write_text(
+        text.replace("    return nn", "    model = nn")
+        + "    nn.init.constant_(model[1].bias, -9.0)\n    return model\n"
+    )
+    flow = Flow(experiment)
+    with pytest.raises(FlowError, match=r"plan int8: output '_5_requant': none of its 6 elements varies over 12 rows"):
+        flow.run("equality")
+    page = (flow.out / "equality" / "int8" / "equality.md").read_text()
+    assert "All 3 representations equal the interpreter" in page
+    assert "**output '_5_requant': none of its 6 elements varies" in page
+
+
+def test_blocks_of_rows_do_not_change_the_certificate(
+    finished: tuple[Flow, Recorder], tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, _ = finished
+    shutil.copytree(flow.out, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "equality" / "mixed")
+    monkeypatch.setattr(prove, "block_rows", lambda network: 100)
+    found = Flow(tiny, tmp_path / "run").equality("mixed")
+    for name in ("equality.json", "coverage.json"):
+        assert found.json(name) == flow.equality("mixed").json(name)
+
+
 def test_another_seed_is_another_network(tiny: Experiment, tmp_path: Path) -> None:
     first, second = (Flow(dataclasses.replace(tiny, seed=s), tmp_path / str(s)).fresh_model() for s in (0, 1))
     assert not torch.equal(first.state_dict()["1.weight"], second.state_dict()["1.weight"])
@@ -238,6 +413,7 @@ def test_names_are_checked_before_anything_is_trained(tiny: Experiment, tmp_path
 
 
 def test_default_firmware_is_the_first_plan_of_each_kind(tiny: Experiment) -> None:
+    assert tiny.firmware is not None
     plain = dataclasses.replace(tiny, firmware=dataclasses.replace(tiny.firmware, plans=None))
     assert plain.firmware_plans == ["int8", "mixed"]
 

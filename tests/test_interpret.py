@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
 
 import numpy as np
 import pytest
-from core_strategies import extreme_inputs, networks
+from core_strategies import extreme_inputs, graphs, networks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hawq_flow import interpret
-from hawq_flow.network import Dense, InputSpec, IntegerNetwork, NetworkError, OutputSpec, Requantize, Reshape
+from hawq_flow.interpret import layout, products
+from hawq_flow.network import (
+    Add,
+    Concat,
+    Conv,
+    Dense,
+    InputSpec,
+    IntegerNetwork,
+    MaxPool,
+    Multiply,
+    NetworkError,
+    Op,
+    OutputSpec,
+    Pad,
+    Requantize,
+    Reshape,
+    Subtract,
+    SumPool,
+    Upsample,
+)
 from hawq_flow.numeric import IntType, Overflow, Rounding
 
 WIDE = IntType(60, signed=True)
@@ -35,35 +58,175 @@ def test_trace_equals_the_definition(net: IntegerNetwork, seed: int) -> None:
     same(net, extreme_inputs(net, seed))
 
 
-def single(op: Dense | Requantize, type: IntType, features: int) -> IntegerNetwork:
-    return IntegerNetwork((InputSpec("x", (features,), type),), (op,), (OutputSpec(op.name),))
+def few_and_many(net: IntegerNetwork, x: np.ndarray) -> None:
+    """Rows that lie row innermost, rows that lie one by one, and none."""
+    same(net, x)
+    same(net, x[: layout.TOGETHER - 1])
+    assert len(same(net, x[:0])["x"]) == 0
 
 
-@pytest.mark.parametrize("exponent", [24, 25, 53, 54, 61])
+@given(graphs(), st.integers(0, 99))
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_graphs_equal_the_definition(net: IntegerNetwork, seed: int) -> None:
+    few_and_many(net, extreme_inputs(net, seed, rows=4))
+
+
+@pytest.mark.slow
+@given(graphs(max_steps=14), st.integers(0, 99))
+@settings(max_examples=4000, deadline=None)
+def test_many_larger_graphs_equal_the_definition(net: IntegerNetwork, seed: int) -> None:
+    few_and_many(net, extreme_inputs(net, seed, rows=4))
+
+
+@contextmanager
+def small_blocks() -> Iterator[None]:
+    """Blocks of a few elements and pieces of a few terms, so that small networks have several of each."""
+    interpret._compile.cache_clear()
+    sizes = {"MATRIX_BYTES": 64, "TAP_BYTES": 32, "LEAST_PIECE": 1}
+    with patch.multiple(products, **sizes), patch.multiple(interpret, BLOCK_BYTES=1 << 10, FEW_BYTES=1):
+        yield
+    interpret._compile.cache_clear()
+
+
+@given(graphs(), st.integers(0, 99))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_blocks_of_any_size_give_the_same(net: IntegerNetwork, seed: int) -> None:
+    with small_blocks():
+        same(net, extreme_inputs(net, seed, rows=4))
+
+
+def single(op: Op, type: IntType, *shape: int) -> IntegerNetwork:
+    return IntegerNetwork((InputSpec("x", shape, type),), (op,), (OutputSpec(op.name),))
+
+
+@pytest.mark.parametrize("kind", ["dense", "pointwise", "conv1d", "grouped", "depthwise"])
+@pytest.mark.parametrize("exponent", [24, 25, 53, 54, 60])
 @pytest.mark.parametrize("delta", [-2, -1, 0, 1, 2])
-def test_dense_on_both_sides_of_every_word_size(exponent: int, delta: int) -> None:
-    """Sums whose bound is exactly 2^exponent + delta, odd ones among them: the next narrower float would round."""
+def test_sums_on_both_sides_of_every_word_size(exponent: int, delta: int, kind: str) -> None:
+    """Sums that reach exactly 2^exponent + delta, odd ones among them: the next narrower float would round."""
     bits = min(exponent - 2, 30)
     type = IntType(bits, signed=True)
     reach = 1 << (bits - 1)
     target = (1 << exponent) + delta
     big = (target - 1) // reach
     rest = target - big * reach
-    weight = np.array([[big, 0], [-big, 0], [big - 1, 1], [1, 0]])
-    op = Dense("d", "x", weight, np.array([rest, -rest, 0, 1]))
-    net = single(op, type, 2)
-    assert net.values["d"].bound == target
+    weight = np.array([[big, 0], [-big, 0], [big - 1, 1], [1, 0], [big, 0], [-big, 0]])
+    bias = np.array([rest, -rest, 0, 1, -rest, rest])
     ends = np.array([-reach, -reach + 1, -1, 0, 1, reach - 2, reach - 1])
     x = np.stack(np.meshgrid(ends, ends), axis=-1).reshape(-1, 2)
-    expected = same(net, x)["d"]
     exact = [
         [
             sum(int(w) * int(v) for w, v in zip(row, xs, strict=True)) + int(b)
-            for row, b in zip(weight, op.bias, strict=True)
+            for row, b in zip(weight, bias, strict=True)
         ]
         for xs in x
     ]
-    assert expected.tolist() == exact
+    pair = (slice(None), slice(None), None)
+    ones = (1, 1), (0, 0, 0, 0)
+    op: Op
+    if kind == "dense":
+        net = single(Dense("d", "x", weight, bias), type, 2)
+    elif kind == "pointwise":
+        net = single(Conv("d", "x", weight[:, :, None, None], bias, *ones), type, 2, 1, 1)
+    elif kind == "conv1d":  # the two terms along space
+        net = single(Conv("d", "x", weight[:, None], bias, (1,), (0, 0)), type, 1, 2)
+    elif kind == "grouped":
+        op = Conv("d", "x", np.tile(weight, (2, 1))[pair], np.tile(bias, 2), (1,), (0, 0), 2)
+        net, x, exact = single(op, type, 4, 1), np.tile(x, 2), [row * 2 for row in exact]
+    else:
+        op = Conv("d", "x", np.tile(weight, (2, 1))[:, None], np.tile(bias, 2), (1,), (0, 0), 2)
+        net, x, exact = single(op, type, 2, 2), np.tile(x, 2), [row * 2 for row in exact]
+    assert net.values["d"].bound == target
+    found = same(net, x.reshape(-1, *net.inputs[0].shape))["d"].reshape(len(x), -1)
+    assert found.tolist() == exact
+    same(net, x[:2].reshape(-1, *net.inputs[0].shape))
+
+
+def layer(weight: np.ndarray, low: int, high: int, bias: int = 0) -> products.Products:
+    """The plan of one output with these weights, every input between low and high."""
+    fan_in = np.ones((1, len(weight)), dtype=np.int64)
+    return products.plan(weight[None, None], np.array([[bias]]), low * fan_in, high * fan_in, 1 << 61)
+
+
+def test_the_narrowest_float_that_is_proved() -> None:
+    """Partial sums go up by the positive terms and down by the negative ones; each way counts alone."""
+    half = np.array([1 << 23, -(1 << 23)])
+    single, double, integer = np.float32, np.float64, np.int64
+    for weight, high, bias, operand, total, terms in (
+        (half, 1, 0, single, single, [2]),
+        (half, 1, (1 << 23) - 1, single, single, [2]),
+        (half, 1, 1 << 23, double, double, [2]),
+        (half, 1, -(1 << 23), double, double, [2]),
+        (half, 2, 0, double, double, [2]),
+        (half << 29, 1, (1 << 52) - 1, double, double, [2]),
+        (half << 29, 1, 1 << 52, double, integer, [2]),
+        (half << 29, 2, 0, integer, integer, [2]),  # a single term is too large for float64
+        (np.full(3, 1 << 52), 1, 0, double, integer, [1, 1, 1]),
+        (np.full(128, 1 << 18), 1, 0, single, double, [63, 63, 2]),
+    ):
+        least = products.LEAST_PIECE if len(terms) < 3 or len(weight) < 100 else 32
+        with patch.object(products, "LEAST_PIECE", least):
+            found = layer(weight, 0, high, bias)
+        assert (found.operand, found.total) == (operand, total), (weight, high, bias)
+        assert [piece.shape[2] for _, piece in found.pieces] == terms
+        assert [slice.stop - slice.start for slice, _ in found.pieces] == terms
+    assert len(layer(np.full(128, 1 << 18), 0, 1).pieces) == 1  # three pieces of 128 terms are too short
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(4, 30), st.integers(2, 40), st.booleans())
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_no_partial_sum_of_a_piece_leaves_its_float(seed: int, bits: int, terms: int, signed: bool) -> None:
+    rng = np.random.default_rng(seed)
+    weight = rng.integers(-(1 << bits), 1 << bits, (2, 3, terms))
+    bias = rng.integers(-(1 << bits), 1 << bits, (2, 3))
+    low = -rng.integers(0, 1 << min(bits, 26), (2, terms)) * signed
+    high = rng.integers(0, 1 << min(bits, 26), (2, terms))
+    with patch.object(products, "LEAST_PIECE", 1):
+        found = products.plan(weight, bias, low, high, 1 << 61)
+    assert [t for piece, _ in found.pieces for t in range(terms)[piece]] == list(range(terms))
+    limit = {"f": 1 << (24 if found.operand.itemsize == 4 else 53), "i": 1 << 62}[found.operand.kind]
+    total = {"f": 1 << (24 if found.total.itemsize == 4 else 53), "i": 1 << 62}[found.total.kind]
+    for _ in range(5):
+        x = np.where(rng.integers(0, 2, (2, 1, terms)) == 1, low[:, None], high[:, None])
+        products_ = weight * x
+        order = rng.permutation(terms)
+        for piece, _ in found.pieces:
+            mine = products_[:, :, [t for t in order if t in range(terms)[piece]]]
+            assert np.abs(mine.cumsum(axis=2)).max() < limit
+            # As hard as the data can push: only the terms of one sign.
+            for sign in (1, -1):
+                assert np.maximum(sign * mine, 0).sum(axis=2).max() < limit
+        assert np.abs(products_[:, :, order].cumsum(axis=2) + bias[:, :, None]).max() < total
+
+
+@pytest.mark.parametrize(("weight_bits", "input_bits"), [(12, 14), (20, 30), (28, 27)])
+@pytest.mark.parametrize("groups", [0, 1, 3])
+def test_long_fan_ins_in_pieces(weight_bits: int, input_bits: int, groups: int) -> None:
+    """Sums far beyond each float, through Dense (no groups) and Conv: float32 or float64 pieces, or int64."""
+    rng = np.random.default_rng(groups)
+    reach = 1 << (weight_bits - 1)
+    type = IntType(input_bits, signed=True)
+    if groups == 0:
+        net = single(Dense("d", "x", rng.integers(-reach, reach, (4, 300)), np.array([1, -1, 5, 0])), type, 300)
+    else:
+        weight = rng.integers(-reach, reach, (2 * groups, 11, 3, 3))
+        op = Conv("d", "x", weight, rng.integers(-9, 9, 2 * groups), (1, 2), (1, 0, 0, 2), groups)
+        net = single(op, type, 11 * groups, 4, 5)
+    with patch.object(products, "LEAST_PIECE", 1):
+        interpret._compile.cache_clear()
+        few_and_many(net, extreme_inputs(net, rows=5))
+    interpret._compile.cache_clear()
+    few_and_many(net, extreme_inputs(net, rows=5))
+
+
+@pytest.mark.parametrize("overflow", Overflow)
+@pytest.mark.parametrize("bits", [20, 26, 55, 60])
+def test_declared_accumulators_wider_than_the_float_that_carries_the_sum(bits: int, overflow: Overflow) -> None:
+    """An end that float32 rounds is beyond every sum that travels in float32."""
+    weight = np.array([[[(1 << 16) - 1]], [[-(1 << 16) + 1]]])
+    accumulator = IntType((bits, bits - 1), signed=True)
+    op = Conv("d", "x", weight, np.array([1, -1]), (1,), (0, 0), 1, accumulator, overflow)
+    few_and_many(single(op, IntType(8, False), 1, 1), np.arange(256).reshape(-1, 1, 1))
 
 
 @pytest.mark.parametrize("rounding", Rounding)
@@ -130,10 +293,79 @@ def test_blocks_do_not_show() -> None:
         ),
         (OutputSpec("q"),),
     )
-    block = max(16, interpret.BLOCK_BYTES // (8 * 700))
+    block = interpret.block_rows(net)
+    assert block == interpret.BLOCK_BYTES // (8 * 700)
     for rows in (0, 1, block - 1, block, block + 1, 3 * block + 5):
         x = rng.integers(-8, 8, (rows, 3))
         assert same(net, x)["q"].shape == (rows, 700)
+
+
+def test_rows_in_a_block() -> None:
+    def rows(*shape: int) -> int:
+        return interpret.block_rows(single(Reshape("r", "x", shape), IntType(8, False), *shape))
+
+    assert rows(16) == 4096
+    assert rows(4096) == rows(32, 32, 32) == 16  # matrix products want a few rows together
+    assert rows(64, 56, 56) == 2
+    assert rows(64, 112, 112) == rows(64, 1000, 1000) == 1
+
+
+def test_memory_is_bounded_by_a_few_values() -> None:
+    """Eighty values of 2 MB (as float64) and a convolution whose windows are nine times its image: 16 MB will do."""
+    size = 1 << 9
+    ops: list[Op] = [Conv("c", "x", np.ones((1, 1, 3, 3), int), np.zeros(1, int), (1, 1), (1, 1, 1, 1))]
+    for i in range(40):
+        ops.append(Add(f"a{i}", (ops[-1].name, "c" if i == 20 else ops[-1].name)))
+        ops.append(Requantize(f"q{i}", f"a{i}", np.array(1), np.array(1), np.array(0), IntType(20, False)))
+    ops.append(SumPool("s", ops[-1].name, (size, size), (1, 1), (0, 0, 0, 0)))
+    net = IntegerNetwork((InputSpec("x", (1, size, size), IntType(4, False)),), tuple(ops), (OutputSpec("s"),))
+    x = np.ones((1, 1, size, size), dtype=np.int8)
+    interpret.run(net, x)
+    tracemalloc.start()
+    try:
+        interpret.run(net, x)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+def test_any_order_in_memory_will_do() -> None:
+    """Inputs that are views: transposed, strided, broadcast, reversed."""
+    rng = np.random.default_rng(0)
+    ops = (
+        Conv("c", "x", rng.integers(-3, 4, (4, 2, 3, 2)), np.zeros(4, int), (1, 1), (1, 0, 1, 1)),
+        Pad("p", "x", (0, 0, 0, 0)),
+        Upsample("u", "p", (1, 1)),
+        Conv("e", "u", rng.integers(-3, 4, (4, 1, 3, 2)), np.ones(4, int), (1, 1), (1, 0, 1, 1), 2),
+        MaxPool("m", "e", (2, 3), (2, 2), (1, 2, 0, 2)),
+        MaxPool("n", "c", (1, 1), (1, 1), (0,) * 4),
+        Concat("j", ("n", "e"), 1),
+        Reshape("r", "j", (np.prod((4, 10, 7)),)),
+        Dense("d", "r", rng.integers(-3, 4, (3, 280)), np.zeros(3, int)),
+    )
+    net = IntegerNetwork((InputSpec("x", (2, 5, 7), IntType(4, True)),), ops, (OutputSpec("d"),))
+    base = rng.integers(-8, 8, (2, 14, 5, 20))
+    for x in (
+        base[:, ::2].transpose(3, 0, 2, 1),
+        base[:, 6::-1].transpose(3, 0, 2, 1)[::3],
+        np.broadcast_to(base[:, :7, :, 0].transpose(0, 2, 1), (9, 2, 5, 7)),
+        np.asfortranarray(rng.integers(-8, 8, (6, 2, 5, 7))),
+    ):
+        few_and_many(net, x)
+
+
+def test_join_of_two_inputs_that_broadcast() -> None:
+    net = IntegerNetwork(
+        (InputSpec("x", (2, 1, 3), IntType(26, True)), InputSpec("y", (1, 4, 1), IntType(3, False))),
+        (Multiply("m", "x", "y"), Subtract("s", "y", "x"), Add("a", ("x", "y", "m", "s"))),
+        (OutputSpec("a"),),
+    )
+    rng = np.random.default_rng(0)
+    x = {"x": rng.integers(-(1 << 25), 1 << 25, (9, 2, 1, 3)), "y": rng.integers(0, 8, (9, 1, 4, 1))}
+    expected, found = interpret.reference(net, x), interpret.trace(net, x)
+    assert all((expected[name] == found[name]).all() for name in net.values)
+    assert found["a"].shape == (9, 2, 4, 3)
 
 
 def test_values_that_several_ops_read_or_nobody_reads() -> None:

@@ -26,10 +26,12 @@ UNITS: dict[str, set[str]] = {
     "to_qonnx": {"interpret", "network", "numeric"},
     "to_hls": {"interpret", "network", "numeric", "to_qonnx", "tools"},
     "equality": {"interpret", "network", "numeric", "to_hls", "to_qonnx"},
+    "coverage": {"network", "numeric"},
+    "prove": {"coverage", "equality", "interpret", "network", "numeric"},
     # training
     "topology": {"plan"},
     "quant": {"numeric", "plan", "topology"},
-    "train": {"quant"},
+    "train": {"quality", "quant"},
     "sensitivity": {"document", "plan", "topology"},
     "allocate": {"document", "plan"},
     # the bridge
@@ -40,9 +42,11 @@ UNITS: dict[str, set[str]] = {
     "model_file": {"store"},
     "data": {"store"},
     "reporter": set(),
-    "summary": {"plan"},
+    "quality": set(),
+    "summary": {"coverage", "plan", "quality"},
     "config": {"plan", "quant", "to_hls", "train"},
     "choose": {"allocate", "config", "plan", "quant", "sensitivity", "topology"},
+    "supported": {"lower", "plan", "quant", "to_hls", "to_qonnx", "topology"},
 }
 """What each unit may import; ``flow`` may import all of these, and ``cli`` those and ``flow``."""
 
@@ -55,6 +59,7 @@ ONLY_IN: dict[str, set[str]] = {
         "to_qonnx",
         "to_onnx",
         "choose",
+        "supported",
         "model_file",
         "flow",
         "cli",
@@ -73,7 +78,20 @@ ONLY_IN: dict[str, set[str]] = {
 PURE: dict[str, set[str]] = {"numeric": {"numpy"}, "plan": set(), "network": {"numpy"}, "interpret": {"numpy"}}
 """Units that import the standard library and these packages alone."""
 
-WITHOUT_TORCH = ("numeric", "plan", "network", "interpret", "allocate", "store", "tools", "data", "reporter", "summary")
+WITHOUT_TORCH = (
+    "numeric",
+    "plan",
+    "network",
+    "interpret",
+    "allocate",
+    "store",
+    "tools",
+    "data",
+    "reporter",
+    "summary",
+    "coverage",
+    "quality",
+)
 """Units that must not reach torch through anything they import either."""
 
 
@@ -153,7 +171,7 @@ def violations(unit: str, source: str) -> list[str]:
             wrong.append(f"{where}; only model_file loads files as modules (the user's model)")
         if top in ("runpy", "pkgutil", "imp"):
             wrong.append(f"{where}; imports must be statements")
-    if len(sides) == 2 and unit not in ("lower", "flow"):
+    if len(sides) == 2 and unit not in ("lower", "flow", "supported"):
         wrong.append(f"{unit}: imports both quant and network; only lower (and flow) may")
     return wrong
 

@@ -61,8 +61,8 @@ def trained(
     torch.manual_seed(0)
     topology = read(model, shape)
     layers = {}
-    for stage in topology.stages:
-        n = stage.linear.out_features
+    for stage in topology.layers:
+        n = stage.outputs
 
         def pick(bits, n=n):
             return tuple(bits[i % len(bits)] for i in range(n)) if isinstance(bits, tuple) else bits
@@ -180,18 +180,18 @@ def test_dead_layers_and_zero_weights(damage: str, asymmetric: bool) -> None:
 
 def test_flattened_images_and_names_with_dots() -> None:
     network = equal(*trained(flat(), shape=(1, 4, 4)))
-    assert [op.name for op in network.ops] == ["_1_flat", "_1", "_1_requant", "_4_flat", "_4", "_4_requant"]
+    assert [op.name for op in network.ops] == ["_0", "_1", "_1_requant", "_4", "_4_requant"]
     assert isinstance(network.ops[0], Reshape)
     assert network.inputs[0].shape == (1, 4, 4)
     network = equal(*trained(Dotted(), shape=(1, 4, 4), asymmetric=True))
     assert [op.name for op in network.ops] == [
-        "body_0_flat",
+        "flatten",
         "body_0",
         "body_0_requant",
         "head_out",
         "head_out_requant",
     ]
-    assert [op.layer for op in network.ops] == ["body.0", "body.0", "body.0", "head.out", "head.out"]
+    assert [op.layer for op in network.ops] == ["", "body.0", "body.0", "head.out", "head.out"]
     assert identifier("head.out") == "head_out"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import random
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from hawq_flow.model_file import ModelError, build, sources
+from hawq_flow.model_file import ModelError, build, packages, sources
 
 DRAWS = """
 import random
@@ -49,7 +50,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, arguments: dict[str, 
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    for function in (lambda p: build(p, {}, 0), sources):
+    for function in (lambda p: build(p, {}, 0), sources, packages):
         with pytest.raises(ModelError, match=r"nowhere\.py does not exist; 'model.file' is relative"):
             function(tmp_path / "nowhere.py")
 
@@ -78,3 +79,20 @@ def test_files_beside_it_are_imported_afresh_and_belong_to_its_sources(tmp_path:
     assert build(path, {}, 0).in_features == 90
     assert "sizes" not in sys.modules
     assert str(tmp_path) not in sys.path
+
+
+def test_packages_it_imports_are_named_with_their_versions(tmp_path: Path) -> None:
+    """A model taken from a package changes with the package, though its own file does not."""
+    path = _file(
+        tmp_path,
+        "from __future__ import annotations\nimport os, torch, beside\nfrom folder import thing\nimport sklearn.svm\n"
+        "def build():\n    from torchvision_of_nobody.models import resnet\n",
+    )
+    (tmp_path / "beside.py").write_text("import numpy as np")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thing.py").write_text("")
+    assert packages(path) == {
+        "numpy": np.__version__,
+        "sklearn": importlib.metadata.version("scikit-learn"),
+        "torchvision_of_nobody": "absent",
+    }

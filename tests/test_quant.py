@@ -35,7 +35,7 @@ def mlp(
 
 
 def plan_of(model: nn.Module, weight: Bits, activation: Bits, inputs: int = 8, output: Bits = 10) -> BitPlan:
-    stages = read(model).stages
+    stages = read(model).layers
     bits = {s.name: LayerBits(weight, activation) for s in stages}
     bits[stages[-1].name] = LayerBits(weight, output)
     return BitPlan.of({"x": inputs}, bits)
@@ -563,8 +563,8 @@ def test_plans_must_fit_the_model() -> None:
         quantize(model, plan_of(model, 4, 4, output=1))
     with pytest.raises(ValueError, match="input 'x': 2 widths; the input has one width for all features"):
         quantize(model, plan_of(model, 4, 4, inputs=(4, 5)))  # type: ignore[arg-type]
-    with pytest.raises(UnsupportedModelError, match="Softmax"):
-        quantize(nn.Sequential(nn.Linear(3, 3), nn.Softmax(1)), plan_of(nn.Sequential(nn.Linear(3, 3)), 4, 4))
+    with pytest.raises(UnsupportedModelError, match="LogSoftmax"):
+        quantize(nn.Sequential(nn.Linear(3, 3), nn.LogSoftmax(1)), plan_of(nn.Sequential(nn.Linear(3, 3)), 4, 4))
     assert network(weight=2, activation=1).layers[0].out_type == IntType(1, signed=False)  # one bit after ReLU is fine
 
 

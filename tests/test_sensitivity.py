@@ -12,20 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from brute_hessian import brute_activation, brute_hessian, seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
 from hawq_flow.sensitivity import Sensitivity, measure
-from hawq_flow.sensitivity.exact import loss_factor, top_eigenvalue
-
-
-def seeded(build: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
-    """A model with reproducible weights, without touching the global generator."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return build()
+from hawq_flow.sensitivity.eigenvalues import top_eigenvalue
+from hawq_flow.sensitivity.loss import loss_factor
 
 
 def mlp(*sizes: int, activation: type[nn.Module] = nn.ReLU) -> nn.Module:
@@ -41,28 +36,6 @@ def mlp(*sizes: int, activation: type[nn.Module] = nn.ReLU) -> nn.Module:
 def data(n: int, features: int, classes: int, seed: int = 1) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(n, features, generator=generator), torch.randint(0, classes, (n,), generator=generator)
-
-
-def brute_hessian(model: nn.Module, name: str, x: Tensor, y: Tensor) -> Tensor:
-    """The dense Hessian of the mean loss in one layer's weights: one double-backward product for each weight."""
-    model = copy.deepcopy(model).double().eval()
-    weight = model.get_submodule(name).weight
-    assert isinstance(weight, nn.Parameter)
-    loss = functional.cross_entropy(model(x.double()), y)
-    (gradient,) = torch.autograd.grad(loss, weight, create_graph=True)
-    basis = torch.eye(weight.numel(), dtype=torch.float64).reshape(-1, *weight.shape)
-    return torch.stack([torch.autograd.grad(gradient, weight, v, retain_graph=True)[0].flatten() for v in basis])
-
-
-def brute_activation(tail: Callable[[Tensor], Tensor], a: Tensor, y: Tensor) -> float:
-    """Mean over samples of the trace of each sample's Hessian in its activation, by torch's own Hessian."""
-
-    def trace(row: Tensor, label: Tensor) -> float:
-        hessian = torch.autograd.functional.hessian(lambda v: functional.cross_entropy(tail(v[None]), label[None]), row)
-        assert isinstance(hessian, Tensor)
-        return float(hessian.reshape(row.numel(), row.numel()).trace())
-
-    return float(np.mean([trace(row, label) for row, label in zip(a, y, strict=True)]))
 
 
 class Residual(nn.Module):
@@ -143,7 +116,7 @@ def test_many_chunks_agree_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model = mlp(4, 7, 6, 3).double()
     x, y = data(101, 4, 3)
     whole = measure(model, x, y, diagonals=True)
-    monkeypatch.setattr("hawq_flow.sensitivity.exact._CHUNK_ELEMENTS", 100)
+    monkeypatch.setattr("hawq_flow.sensitivity.cost.CHUNK_ELEMENTS", 100)
     pieces = measure(model, x, y, diagonals=True)
     for a, b in zip(whole.layers + whole.activations, pieces.layers + pieces.activations, strict=True):
         assert a.trace == pytest.approx(b.trace, rel=1e-12)
@@ -195,7 +168,7 @@ def test_hutchinson_agrees_with_exact_within_its_stated_error() -> None:
 def test_hutchinson_where_the_identity_does_not_hold() -> None:
     model = mlp(4, 6, 3, activation=nn.Sigmoid)
     x, y = data(200, 4, 3)
-    found = measure(model, x, y, relative_error=0.02, max_iterations=1000)
+    found = measure(model, x, y, relative_error=0.05, max_iterations=400)
     assert found.method == "hutchinson"
     assert found.reason == "module '1' is a Sigmoid, which is not known to be piecewise linear"
     for layer in found.layers:
@@ -351,16 +324,6 @@ def test_fallbacks_without_activations() -> None:
         found.layer("fc9")
 
 
-def test_convolutions_go_to_hutchinson() -> None:
-    model = seeded(lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)))
-    x, y = data(64, 16, 3)
-    found = measure(model, x.reshape(64, 1, 4, 4), y, relative_error=0.02, max_iterations=600)
-    assert found.reason == "module '0' is a Conv2d, which is not known to be piecewise linear"
-    dense = brute_hessian(model, "0", x.reshape(64, 1, 4, 4), y)
-    assert abs(found.layer("0").trace - float(dense.trace())) < 4 * found.layer("0").estimator_error
-    assert found.activation("0").size == 8
-
-
 def test_stored_form() -> None:
     x, y = data(64, 4, 3)
     found = measure(mlp(4, 6, 3), x, y, diagonals=True)
@@ -378,6 +341,9 @@ def test_stored_form() -> None:
     broken("version 9; this hawq_flow reads version 1", lambda d: d.update(version=9))
     broken("layer 0: unknown keys bonus, missing keys none", lambda d: d["layers"][0].update(bonus=1))
     broken("layer 1: trace is '3'; expected a finite number", lambda d: d["layers"][1].update(trace="3"))
-    broken("layer 1: method is 'guess'; expected 'exact' or", lambda d: d["layers"][1].update(method="guess"))
+    broken(
+        "layer 1: method is 'guess'; expected 'exact', 'sketch' or 'hutchinson'",
+        lambda d: d["layers"][1].update(method="guess"),
+    )
     broken("activation 0: size is 0; expected an integer of at least 1", lambda d: d["activations"][0].update(size=0))
     broken("layer 0: a diagonal of 1 values; expected one for each", lambda d: d["layers"][0].update(diagonal=[1.0]))

@@ -17,6 +17,12 @@ def _plan(bits: int) -> dict[str, Any]:
     return plan.to_dict()
 
 
+COUNTS = {
+    "elements": 70000, "distinct": 65536, "least": -9, "most": 1234, "width": 7, "varying": 6, "ends": 5, "ties": 4,
+    "saturated": 3, "rectified": 2,
+}  # fmt: skip
+
+
 @pytest.fixture
 def report() -> dict[str, Any]:
     def figures(bits: int, accuracy: float, cost: float, mismatches: int = 0) -> dict[str, Any]:
@@ -29,13 +35,17 @@ def report() -> dict[str, Any]:
             "equal": not mismatches,
             "plan": _plan(bits),
             "certificate": {"samples": 1000, "backends": {"qonnx": entry}},
+            "coverage": {"fc1": COUNTS},
         }
 
     entry = {"estimator_error": 0.0, "sampling_error": 0.1, "top_eigenvalue": None, "method": "exact"}
     return {
         "experiment": "made up",
         "samples": 1000,
-        "data": {"source": "here", "samples": {"train": 10}, "features": ["a"], "classes": ["yes", "no"]},
+        "measure": "accuracy",
+        "trained": True,
+        "data": {"source": "here", "samples": {"train": 10}, "features": ["a"], "classes": ["yes", "no"],
+                 "shape": [1], "normal": []},
         "float": {"accuracy": 0.8},
         "reference": "int8",
         "mixed": ["lean"],
@@ -65,6 +75,7 @@ def report() -> dict[str, Any]:
             }
         ],
         "confusion": {"plan": "lean"},
+        "figures": {"accuracy": "accuracy.png"},
     }  # fmt: skip
 
 
@@ -79,10 +90,83 @@ def test_page_says_what_was_computed(report: dict[str, Any]) -> None:
     assert "`0123456789abcdef` | xc | 5 ns | io_parallel, Resource | 4, 3 |" in page
 
 
+def test_page_shows_what_was_exercised(report: dict[str, Any]) -> None:
+    page = summary.markdown(report)
+    assert "| fc1 | 70,000 | 65,536+ | -9 | 1,234 | 6 of 7 | 5 | 4 | 3 | 2 |" in page
+    assert "What the inputs exercised in plan lean" in page
+    assert "Not trained" not in page
+    assert "here: 10 training, 1,000 test samples, 1 features, classes yes, no." in page
+
+
+def test_page_without_mixed_plans_firmware_and_training(report: dict[str, Any]) -> None:
+    del report["plans"]["lean"], report["sensitivity"], report["allocation"], report["confusion"]
+    report |= {"mixed": [], "firmware": [], "trained": False}
+    report["data"] |= {"features": [], "shape": [3, 32, 32]}
+    page = summary.markdown(report)
+    assert "**Not trained**: weights are random and only calibrated; its accuracy says nothing." in page
+    assert "1,000 test samples, shape 3 x 32 x 32, classes" in page
+    assert not any(title in page for title in ("## Sensitivity", "## Firmware", "## Confusion", "Plan lean"))
+    assert "What the inputs exercised in plan int8" in page
+    assert summary.quality_figure(report).axes
+
+
+@pytest.fixture
+def reconstruction(report: dict[str, Any]) -> dict[str, Any]:
+    """The same report, of an autoencoder that looks for anomalies."""
+    for figures, value in ((report["float"], 0.9), *((plan, 0.8) for plan in report["plans"].values())):
+        figures.pop("accuracy")
+        figures |= {"explained_variance": value, "explained_variance_error": 0.004, "auc": 0.95, "auc_error": 0.012}
+    report |= {"measure": "explained_variance", "errors": {"plan": "lean"}}
+    report["figures"] = {"explained_variance": "explained_variance.png"}
+    report["data"]["normal"] = ["yes"]
+    del report["confusion"]
+    return report
+
+
+def test_page_of_an_autoencoder_names_its_measures(reconstruction: dict[str, Any]) -> None:
+    page = summary.markdown(reconstruction)
+    assert "| plan | widths | explained variance | to float | AUC | BOPs |" in page
+    assert (
+        "| lean | W 5-3.5, A 5, in 16, out 16 | 0.8000 | -0.1000 | 0.9500 ± 0.0120 | 500 | 50.0% | 250 | 100 |" in page
+    )
+    assert "| float | float32 | 0.9000 | | 0.9500 ± 0.0120 | | | | |" in page
+    assert "One standard error of an explained variance here is 0.0040." in page
+    assert "It is that of the normal samples (yes), the only ones trained on" in page
+    assert "![Histogram of errors of lean](errors.png)" in page
+    assert "accuracy" not in page.lower()
+    table = [
+        line for line in page.splitlines() if line.startswith(("| plan | widths", "|---|---|---:|---:|---:|---:|"))
+    ]
+    assert len({line.count("|") for line in table}) == 1
+    for figures in (reconstruction["float"], *reconstruction["plans"].values()):
+        del figures["auc"]
+    reconstruction["data"]["normal"] = []
+    page = summary.markdown(reconstruction)
+    assert "AUC" not in page
+    assert "| lean | W 5-3.5, A 5, in 16, out 16 | 0.8000 | -0.1000 | 500 |" in page
+
+
+def test_figures_of_an_autoencoder(reconstruction: dict[str, Any]) -> None:
+    axes = summary.quality_figure(reconstruction).axes[0]
+    assert axes.get_ylabel() == "test explained variance, 1,000 samples"
+    assert 0.9 in axes.get_lines()[0].get_ydata()
+    errors = np.array([0.1, 0.2, 0.3, 4.0])
+    for anomalous, labels in (([0, 0, 0, 1], ["normal", "anomalous"]), ([0, 0, 0, 0], ["all samples"])):
+        axes = summary.errors_figure(errors, np.array(anomalous, dtype=bool), "a title").axes[0]
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == labels
+        assert sum(patch.get_height() for patch in axes.patches) == 4
+    assert summary.errors_figure(np.zeros(3), np.zeros(3, dtype=bool), "nothing to see").axes
+
+
+def test_measures_in_words() -> None:
+    assert summary.show("accuracy", 0.78) == "78.00%"
+    assert summary.show("explained_variance", 0.94123) == "explained variance 0.9412"
+
+
 def test_figures_are_the_same_bytes_twice(report: dict[str, Any], tmp_path: Path) -> None:
     matrix = np.array([[5, 1], [0, 0]])
     for name, make in (
-        ("accuracy", lambda: summary.accuracy_figure(report)),
+        ("accuracy", lambda: summary.quality_figure(report)),
         ("sensitivity", lambda: summary.sensitivity_figure(report)),
         ("confusion", lambda: summary.confusion_figure(matrix, ["yes", "no"], "a title")),
     ):

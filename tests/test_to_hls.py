@@ -162,7 +162,7 @@ def test_every_precision_is_read_from_the_network(tiny: Path) -> None:
 
 def test_saturation_only_where_a_value_can_leave() -> None:
     network = nasty_network()
-    layers = {layer.name: layer for layer in to_hls.design(network, to_qonnx.export(network)).layers}
+    layers = {layer.name: layer for layer in to_hls.design(network).layers}
     overflow = {name: layer.types["result"].overflow for name, layer in layers.items()}
     assert overflow["bn_ties_act_scaled"] == "AP_SAT"
     assert overflow["bn_zeros_act_scaled"] == "AP_WRAP"  # 17 / 4 fits 8 bits whatever comes
@@ -262,12 +262,12 @@ def test_the_project_is_absent_or_complete(tiny: Path, tmp_path: Path, monkeypat
 def test_an_hls4ml_that_does_something_else_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = to_hls.design
 
-    def without_a_layer(network: IntegerNetwork, model: onnx.ModelProto, io_type: str) -> to_hls.Design:
-        plan = right(network, model, io_type)
+    def without_a_layer(network: IntegerNetwork, config: HlsConfig) -> to_hls.Design:
+        plan = right(network, config)
         return dataclasses.replace(plan, layers=plan.layers[:-1])
 
-    def with_another_weight(network: IntegerNetwork, model: onnx.ModelProto, io_type: str) -> to_hls.Design:
-        plan = right(network, model, io_type)
+    def with_another_weight(network: IntegerNetwork, config: HlsConfig) -> to_hls.Design:
+        plan = right(network, config)
         dense = plan.layers[1]
         constants = {**dense.constants, "weight": dense.constants["weight"] + 1}
         return dataclasses.replace(
@@ -389,7 +389,7 @@ def test_rounding_modes_have_their_hls_names() -> None:
         (Rounding.HALF_UP, "AP_TRN"),
     ):
         network = jets_like(sizes=(2, 2, 2, 2, 2), rounding=rounding)
-        layers = {layer.name: layer for layer in to_hls.design(network, to_qonnx.export(network)).layers}
+        layers = {layer.name: layer for layer in to_hls.design(network).layers}
         made = layers["bn_act1_plus_half" if rounding is Rounding.HALF_UP else "bn_act1_scaled"]
         assert made.types["result"].rounding == name
         assert str(made.types["bias"]) == ("ap_ufixed<1,0>" if rounding is Rounding.HALF_UP else "ap_ufixed<1,1>")
@@ -397,7 +397,9 @@ def test_rounding_modes_have_their_hls_names() -> None:
 
 def test_reuse_factors_are_those_that_hls4ml_took() -> None:
     def manifest(*taken: int) -> dict[str, object]:
-        layers = {f"fc{i}": {"reuse_factor": r, "types": {"accum": "ap_fixed<9,9>"}} for i, r in enumerate(taken)}
+        types = {"weight": "ap_fixed<4,4>", "accum": "ap_fixed<9,9>"}
+        layers = {f"fc{i}": {"reuse_factor": r, "types": types} for i, r in enumerate(taken)}
+        layers["pool"] = {"reuse_factor": 1, "types": {"accum": "ap_fixed<4,4>"}}
         return {"config": {"reuse_factor": 7}, "layers": {"x": {"reuse_factor": 1, "types": {}}, **layers}}
 
     assert to_hls.reuse(manifest(7, 7)) == "reuse factor 7"

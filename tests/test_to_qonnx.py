@@ -19,7 +19,7 @@ from strategies import jets_like, jets_rows, nasty_network, rows_for
 from hawq_flow import __version__, interpret, to_qonnx
 from hawq_flow.network import Dense, InputSpec, IntegerNetwork, NetworkError, OutputSpec, Requantize, Reshape
 from hawq_flow.numeric import IntType, Overflow, Rounding
-from hawq_flow.to_qonnx import NotExact
+from hawq_flow.to_qonnx import NotExact, execution
 
 U8, S8 = IntType(8, False), IntType(8, True)
 
@@ -302,9 +302,61 @@ def test_float32_is_trusted_up_to_24_bits_and_no_further(bits: int, executor: bo
 def test_half_up_needs_room_for_its_half() -> None:
     """x m alone fits 24 bits; with 2^(c-1) added to the numerator it does not, so float32 is not trusted."""
 
-    def network(rounding: Rounding) -> IntegerNetwork:
-        requantize = Requantize("q", "x", np.array(1), np.array(26), np.array(0), IntType(4, signed=False), rounding)
-        return IntegerNetwork((InputSpec("x", (1,), IntType(24, signed=False)),), (requantize,), (OutputSpec("q"),))
+    def network(rounding: Rounding, multiplier: Any, shift: Any, bits: int) -> IntegerNetwork:
+        out = IntType(bits, signed=False)
+        requantize = Requantize("q", "x", np.array(multiplier), np.array(shift), np.array(0), out, rounding)
+        return IntegerNetwork((InputSpec("x", (2,), IntType(bits, signed=False)),), (requantize,), (OutputSpec("q"),))
 
-    assert to_qonnx.float32_exact(network(Rounding.HALF_EVEN)) == []
-    assert to_qonnx.float32_exact(network(Rounding.HALF_UP)) == ["q"]
+    for multiplier, shift, bits in ((1, 26, 24), (3, 0, 22), ([3, 1], [0, 1], 22)):
+        assert to_qonnx.float32_exact(network(Rounding.HALF_EVEN, multiplier, shift, bits)) == []
+        half_up = network(Rounding.HALF_UP, multiplier, shift, bits)
+        assert to_qonnx.float32_exact(half_up) == ["q"]
+        assert_equal(half_up, np.arange((1 << bits) - 101, (1 << bits) - 1).reshape(-1, 2))
+
+
+def test_a_factor_of_one_adds_no_half() -> None:
+    op = Requantize("q", "x", np.array([1, 4]), np.array([0, 2]), np.array(0), IntType(22, False), Rounding.HALF_UP)
+    network = IntegerNetwork((InputSpec("x", (2,), IntType(22, False)),), (op,), (OutputSpec("q"),))
+    assert to_qonnx.float32_exact(network) == []
+
+
+def test_a_half_where_there_is_no_shift_is_really_wrong_in_float32() -> None:
+    op = Requantize("q", "x", np.array([3, 1]), np.array([0, 1]), np.array(0), IntType(24, False), Rounding.HALF_UP)
+    network = IntegerNetwork((InputSpec("x", (2,), IntType(22, False)),), (op,), (OutputSpec("q"),))
+    x = np.arange((1 << 22) - 101, (1 << 22) - 1).reshape(-1, 2)
+    model = to_qonnx.export(network)
+    assert (to_qonnx.evaluate(model, {"x": x}, np.float32)["q"] != interpret.run(network, x)).any()
+
+
+# --- rows in blocks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_rows_run_in_blocks_with_the_same_results(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = small(inputs=IntType(bits, True), multiplier=12345, shift=18)
+    model, x = to_qonnx.export(network), rows_for(small(inputs=IntType(bits, True)), rows=33)
+    whole = to_qonnx.execute(model, network, x)
+    # x, its quant, and of two elements each: matmul, fc, scaled, act
+    monkeypatch.setattr(execution, "BLOCK_ELEMENTS", 10 * (3 + 3 + 4 * 2) + 13)
+    sizes: list[int] = []
+    original = execution._integers
+    monkeypatch.setattr(execution, "_integers", lambda a, name: [sizes.append(len(a)), original(a, name)][1])
+    blocks = to_qonnx.execute(model, network, x)
+    assert (set(sizes), len(x)) == ({10, 1}, 101)
+    assert blocks.method == whole.method
+    for name, value in whole.values.items():
+        np.testing.assert_array_equal(blocks.values[name], value)
+
+
+def test_no_rows_give_no_values() -> None:
+    network = small()
+    done = to_qonnx.execute(to_qonnx.export(network), network, np.zeros((0, 3), dtype=np.int64))
+    assert done.values["act"].shape == (0, 2)
+
+
+def test_evaluate_keeps_what_it_is_asked_for() -> None:
+    network = small()
+    model, x = to_qonnx.export(network), rows_for(network)
+    kept = to_qonnx.evaluate(model, {"x": x}, keep=["act", "x"])
+    assert set(kept) == {"act", "x"}
+    np.testing.assert_array_equal(kept["act"], interpret.run(network, x))

@@ -39,7 +39,7 @@ def model_of(seed: int = 0, *, batch_norm: bool = False, dropout: float = 0.0, c
 def quantized(
     model: nn.Module, weight: int = 4, activation: int = 5, inputs: int = 8, output: int = 10, **config: Any
 ) -> QuantNetwork:
-    stages = read(model).stages
+    stages = read(model).layers
     layers = {s.name: LayerBits(weight, activation) for s in stages}
     layers[stages[-1].name] = LayerBits(weight, output)
     return quantize(model, BitPlan.of({"x": inputs}, layers), QuantConfig(**config))
@@ -66,7 +66,7 @@ def test_float_training_learns() -> None:
     )
     assert history.loss[-1] < 0.5 * history.loss[0]
     assert evaluate(model, x, y) > max(0.9, before)
-    assert history.accuracy == [None] * 29 + [evaluate(model, x, y)]
+    assert history.measure == [None] * 29 + [evaluate(model, x, y)]
     assert seen == list(enumerate(history.loss, start=1))
     assert not model.training
 
@@ -273,10 +273,121 @@ def test_a_last_batch_of_one_sample_joins_the_one_before() -> None:
     assert len(single.loss) == 2
 
 
+# ---------------------------------------------------------------------------------- reconstruction, calibration alone
+
+
+def patterns(n: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Samples of 6 values that are 2 numbers seen through a matrix, with a little noise; labels of no meaning."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2)) @ rng.normal(size=(2, 6)) + 0.05 * rng.normal(size=(n, 6))
+    return x.astype(np.float32), np.zeros(n, dtype=np.int64)
+
+
+def bottleneck(width: int = 2, outputs: int = 6) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, width), nn.Linear(width, 16), nn.ReLU(), nn.Linear(16, outputs)
+    )
+
+
+RECONSTRUCT = TrainConfig(epochs=40, batch_size=32, lr=1e-2, loss="mse")
+
+
+def test_an_autoencoder_learns_its_own_input() -> None:
+    x, y = patterns()
+    model = bottleneck()
+    before = evaluate(model, x, y, loss="mse")
+    history = fit(model, x, y, RECONSTRUCT, validation=(x, y))
+    assert before < 0.3
+    assert history.measure[-1] == evaluate(model, x, y, loss="mse") > 0.95
+    # The loss is the mean over samples and elements, of which the explained variance is another form.
+    residual = ((predict(model, x) - x) ** 2).mean()
+    assert history.loss[-1] == pytest.approx(residual, rel=0.2)
+
+
+def test_a_quantized_autoencoder_learns_its_standardized_input() -> None:
+    """The target is what the float network saw, not the integers that the quantized one reads."""
+    x, y = patterns()
+    model = bottleneck()
+    fit(model, x, y, RECONSTRUCT)
+    net = quantized(model, 6, 6, inputs=8, output=10)
+    fit(net, x, y, TrainConfig(epochs=20, batch_size=32, lr=3e-3, loss="mse"))
+    assert evaluate(net, x, y, loss="mse") > 0.9
+
+
+def test_a_reconstruction_of_another_size_is_refused() -> None:
+    x, y = patterns(40)
+    with pytest.raises(ValueError, match="fit: outputs of 5 values for inputs of 6; expected as many: with loss 'mse'"):
+        fit(bottleneck(outputs=5), x, y, RECONSTRUCT)
+
+
+def test_images_are_reconstructed_in_the_order_of_their_elements() -> None:
+    x, y = patterns(64)
+    images = x.reshape(64, 1, 2, 3)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 6, bias=False))
+    fit(model, images, y, TrainConfig(epochs=200, batch_size=32, lr=3e-2, loss="mse"))
+    assert evaluate(model, images, y, loss="mse") > 0.97
+    assert predict(model, images).shape == (64, 6)
+
+
+def convolutions() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Conv2d(4, 3, 3),
+        nn.BatchNorm2d(3),
+        nn.Flatten(),
+        nn.Linear(12, 3),
+    )
+
+
+def test_batch_norm_of_images_trains_with_a_last_batch_of_one() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(33, 2, 6, 6)).astype(np.float32), np.arange(33) % 3
+    history = fit(convolutions(), x, y, TrainConfig(epochs=2, batch_size=16))
+    assert np.isfinite(history.loss).all()
+
+
+@pytest.mark.parametrize("rows", [96, 97])
+def test_without_epochs_batch_norm_takes_its_statistics_from_the_data(rows: int) -> None:
+    rng = np.random.default_rng(1)
+    x, y = (5 + 3 * rng.normal(size=(rows, 2, 6, 6))).astype(np.float32), np.arange(rows) % 3
+    model = convolutions()
+    weights = [p.detach().clone() for p in model.parameters()]
+    history = fit(model, x, y, TrainConfig(epochs=0, batch_size=32))
+    assert (history.loss, history.measure) == ([], [])
+    assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
+    assert not model.training
+    with torch.no_grad():
+        for i in (1, 5):  # what leaves each batch norm has mean 0 and deviation 1, though no weight was trained
+            out = model[: i + 1](torch.from_numpy(x)).transpose(0, 1).flatten(1)
+            assert out.mean(1).abs().max() < 0.05
+            assert (out.std(1) - 1).abs().max() < 0.05
+    assert all(m.momentum == 0.1 for m in model if isinstance(m, nn.BatchNorm2d))
+
+
+def test_without_epochs_a_quantized_network_is_calibrated_and_frozen() -> None:
+    x, y = toy(200)
+    model = model_of(batch_norm=True)
+    fit(model, x, y, TrainConfig(epochs=0, batch_size=64))
+    net = quantized(model, 8, 8)
+    before = net.layers[0].weight.detach().clone()  # type: ignore[union-attr,operator]
+    fit(net, x, y, TrainConfig(epochs=0))
+    assert net.frozen
+    assert not net.training
+    assert torch.equal(before, net.layers[0].weight)  # type: ignore[arg-type]
+    difference = predict(net, x) - predict(model, x)
+    assert np.abs(difference).max() < 0.2 * predict(model, x).std()
+
+
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"epochs": 0}, "train: epochs 0; expected 1 or more"),
+        ({"epochs": -1}, "train: epochs -1; expected 0 or more"),
+        ({"loss": "mae"}, "train: loss 'mae'; expected cross_entropy or mse"),
         ({"batch_size": 0}, "train: batch_size 0; expected 1 or more"),
         ({"observe_every": 0}, "train: observe_every 0"),
         ({"lr": 0.0}, "train: lr 0.0; expected a positive number"),

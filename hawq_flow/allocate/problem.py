@@ -32,6 +32,7 @@ from hawq_flow.plan import (
     layer_bops,
     mean_weight_bits,
     weight_bits,
+    widths_read,
 )
 
 FloatArray = NDArray[np.float64]
@@ -130,7 +131,7 @@ class Choices:
     ) -> Choices:
         """The same choices for every layer; ``input_bits`` for inputs, ``output_bits`` for layers nobody reads."""
         layers = [shape.name for shape in shapes]
-        read = {shape.source for shape in shapes}
+        read = widths_read(shapes)
         return cls(
             dict.fromkeys(layers, weights),
             {name: input_bits for name in dict.fromkeys(s.source for s in shapes) if name not in layers}

@@ -13,6 +13,10 @@ class DataError(ValueError):
     """Data that cannot be used. The message says where, what was found, what was expected, and the fix."""
 
 
+class AbsentDataError(DataError):
+    """Data that this machine lacks and that are shipped with nothing: a reason to skip what needs them."""
+
+
 def count(items: Sequence[object], one: str, many: str = "") -> str:
     """Return "1 class" or "3 classes"."""
     return f"{len(items)} {one if len(items) == 1 else many or one + 's'}"
@@ -43,7 +47,8 @@ def refuse_not_finite(source: str, features: Sequence[str], x: NDArray[np.float6
     for column in np.flatnonzero(~finite.all(axis=0)).tolist():
         nan, infinite = int(np.isnan(flat[:, column]).sum()), int(np.isinf(flat[:, column]).sum())
         kinds = " and ".join(f"{n} {kind}" for n, kind in ((nan, "NaN or missing"), (infinite, "infinite")) if n)
-        found.append(f"{features[column]!r} has {kinds}, the first in row {int(np.argmin(finite[:, column]))}")
+        name = repr(features[column]) if len(features) else f"element {column}"
+        found.append(f"{name} has {kinds}, the first in row {int(np.argmin(finite[:, column]))}")
     rows = int((~finite.all(axis=1)).sum())
     raise DataError(
         f"{source}: {rows} of {len(x)} rows{where} (counted from 0) hold values that are no finite numbers: "

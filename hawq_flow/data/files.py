@@ -21,19 +21,24 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from hawq_flow.data.errors import DataError, refuse_repeated, refuse_unknown, some
+from hawq_flow.data.split import Scale
 
 _MISSING = ("", "?", "NA", "N/A", "na", "n/a", "null", "NULL")
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a source holds before splitting."""
+    """What a source holds before splitting: ``x`` (n, ...), labels (n,), names, and how its features share a scale.
+
+    ``features`` may be empty for images whose pixels have no names; ``unlabelled`` data have one class.
+    """
 
     x: NDArray[np.float64]
     labels: NDArray[Any]
     features: tuple[str, ...]
     label: str
-    shared_scale: bool = False
+    scale: Scale = "feature"
+    unlabelled: bool = False
 
 
 def choose_columns(
@@ -222,7 +227,7 @@ def _read_npz(source: str, path: Path, features: Sequence[str] | None, label: st
     if many:
         x = arrays[many[0]].astype(np.float64)
         names = tuple(f"{many[0]}[{','.join(map(str, index))}]" for index in np.ndindex(x.shape[1:]))
-        return Table(x, arrays[label], names, label, shared_scale=x.ndim > 2)
+        return Table(x, arrays[label], names, label, "shared" if x.ndim > 2 else "feature")
     x = np.stack([arrays[name].astype(np.float64) for name in chosen], axis=1)
     return Table(x, arrays[label], tuple(chosen), label)
 

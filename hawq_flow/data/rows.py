@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from hawq_flow.data.errors import DataError, count, some
 
 
-def class_indices(source: str, labels: NDArray[Any], name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Turn labels (n,), strings or integers, into indices int64 (n,) and the sorted class names."""
+def class_indices(
+    source: str, labels: NDArray[Any], name: str, *, least: int = 2
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Turn labels (n,), strings or integers, into indices int64 (n,) and the sorted class names, at least ``least``."""
     if labels.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(labels) | (labels != np.round(labels)))
         if bad.size:
@@ -45,7 +47,7 @@ def class_indices(source: str, labels: NDArray[Any], name: str) -> tuple[NDArray
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         index, names = rank[index], [names[i] for i in order]
-    if len(names) < 2:
+    if len(names) < least:
         raise DataError(
             f"{source}: label column {name!r} holds only {some(map(repr, names))}; expected at least two classes"
         )

@@ -1,5 +1,4 @@
-"""The values: a :class:`Part` (arrays), a :class:`Split` (three parts, names, digest), and a "
-":class:`Standardization`."""
+"""The values: :class:`Part` (arrays), :class:`Split` (three parts, names, digest) and :class:`Standardization`."""
 
 from __future__ import annotations
 
@@ -9,14 +8,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hawq_flow.data.errors import DataError, count, refuse_not_finite, refuse_repeated, some
 
-DIGEST_VERSION = 1
+DIGEST_VERSION = 2
+Scale = Literal["feature", "channel", "shared"]
+"""What shares a mean and a deviation: nothing, the elements of a channel (axis 1 of x), or everything."""
 
 
 def frozen(values: ArrayLike, dtype: type[Any]) -> NDArray[Any]:
@@ -33,7 +34,7 @@ class Part:
     Attributes
     ----------
     x:
-        float64 of shape (n, features) or (n, channels, height, width), all finite, read-only.
+        float64 of shape (n, features), (n, channels, length) or (n, channels, height, width), all finite, read-only.
     y:
         int64 of shape (n,), indices into the split's classes, read-only.
     """
@@ -64,7 +65,8 @@ class Standardization:
     Attributes
     ----------
     mean, std:
-        float64, broadcastable to one example: one value a feature, or of shape () for images. Units of the features.
+        float64, broadcastable to one example: of its shape (one value a feature), of shape (channels, 1, ...), or of
+        shape () when everything shares them. Units of the features.
     """
 
     mean: NDArray[np.float64]
@@ -89,7 +91,7 @@ class Standardization:
         x: NDArray[np.float64],
         features: Sequence[str] = (),
         *,
-        shared: bool = False,
+        scale: Scale = "feature",
         source: str = "standardization",
     ) -> Standardization:
         """Fit on training examples.
@@ -100,35 +102,50 @@ class Standardization:
             Training examples, float64 of shape (n, ...).
         features:
             Names of the features, for errors.
-        shared:
-            One mean and one standard deviation for all features (pixels of an image share a scale).
+        scale:
+            What shares a mean and a standard deviation: see :data:`Scale`.
         source:
             Where the data come from, for errors.
 
         Raises
         ------
         DataError
-            If there is no example, or a feature is constant (it has no standard deviation to divide by).
+            If there is no example, a feature (channel) is constant (it has no standard deviation to divide by), or
+            ``scale`` is "channel" and the examples have no axis beside the channels.
         """
         if len(x) == 0:
             raise DataError(f"{source}: no training example; expected at least two different ones")
-        axis = None if shared else 0
-        constant = np.atleast_1d(x.max(axis=axis) == x.min(axis=axis))
+        if scale == "channel" and x.ndim < 3:
+            raise DataError(
+                f"{source}: standardization by channel of examples of shape {x.shape[1:]}; expected (channels, length) "
+                "or (channels, height, width); give their `shape`, or standardize by feature"
+            )
+        axes: dict[str, tuple[int, ...]] = {
+            "feature": (0,),
+            "channel": (0, *range(2, x.ndim)),
+            "shared": tuple(range(x.ndim)),
+        }
+        axis = axes[scale]
+        lowest = x.min(axis=axis)
+        constant = np.atleast_1d(x.max(axis=axis) == lowest)
         if constant.any():
             flat = constant.ravel()
-            names = list(features) if len(features) == flat.size else [f"feature {i}" for i in range(flat.size)]
+            if scale == "feature" and len(features) == flat.size:
+                names = [repr(name) for name in features]
+            else:
+                names = ["'everything'"] if scale == "shared" else [f"{scale} {i}" for i in range(flat.size)]
             found = [
-                f"{name!r} (always {value!r})"
-                for name, value, bad in zip(
-                    ["everything"] if shared else names, x.reshape(len(x), -1)[0].tolist(), flat, strict=False
-                )
+                f"{name} (always {value!r})"
+                for name, value, bad in zip(names, np.atleast_1d(lowest).ravel().tolist(), flat, strict=True)
                 if bad
             ]
             raise DataError(
                 f"{source}: {count(found, 'constant column')} in the {len(x)} training rows: {some(found)}; "
-                "expected columns that vary; leave them out of `features`"
+                "expected columns that vary; leave them out of `features`, or standardize by channel or shared"
             )
-        return cls(x.mean(axis=axis, dtype=np.float64), x.std(axis=axis, dtype=np.float64))
+        mean, std = x.mean(axis=axis, dtype=np.float64), x.std(axis=axis, dtype=np.float64)
+        spread = (-1, *[1] * (x.ndim - 2)) if scale == "channel" else mean.shape
+        return cls(mean.reshape(spread), std.reshape(spread))
 
     def apply(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return ``(x - mean) / std``, float64 of the shape of ``x`` (n, ...).
@@ -139,7 +156,11 @@ class Standardization:
             If the examples do not have the fitted shape.
         """
         values = np.asarray(x, dtype=np.float64)
-        if self.mean.ndim and values.shape[1:] != self.mean.shape:
+        shape = values.shape[1:]
+        if self.mean.ndim and (
+            len(shape) != self.mean.ndim
+            or any(have not in (1, size) for have, size in zip(self.mean.shape, shape, strict=True))
+        ):
             raise DataError(
                 f"standardization: examples of shape {values.shape[1:]}; expected {self.mean.shape}, the shape it was "
                 "fitted on"
@@ -178,13 +199,16 @@ class Split:
     train, val, test:
         The parts; validation may be empty.
     features:
-        One name for each feature, in C order for images.
+        One name for each feature, in C order for images; none for images whose pixels have no names.
     classes:
         Class names; ``y`` indexes them. Sorted: as numbers if all are integers, else as text.
     source:
         The name :func:`load` was given. Not part of the digest.
-    shared_scale:
-        Whether all features are standardized by one mean and deviation (images).
+    scale:
+        What shares a mean and a deviation in standardization.
+    normal:
+        For anomaly detection, the classes that are normal: training and validation hold no others. Empty: all are
+        trained on.
     """
 
     train: Part
@@ -193,15 +217,17 @@ class Split:
     features: tuple[str, ...]
     classes: tuple[str, ...]
     source: str
-    shared_scale: bool = False
+    scale: Scale = "feature"
+    normal: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         parts = {"train": self.train, "val": self.val, "test": self.test}
         shapes = {name: part.x.shape[1:] for name, part in parts.items()}
-        if len(set(shapes.values())) != 1 or math.prod(shapes["train"]) != len(self.features):
+        named = not self.features or math.prod(shapes["train"]) == len(self.features)
+        if len(set(shapes.values())) != 1 or not named:
             raise DataError(
                 f"{self.source}: examples have shapes {shapes}; expected one shape with {len(self.features)} values, "
-                "one for each feature name"
+                "one for each feature name (or no names)"
             )
         refuse_repeated(self.features, f"{self.source}: feature")
         refuse_repeated(self.classes, f"{self.source}: class")
@@ -215,6 +241,8 @@ class Split:
         seen = np.bincount(self.train.y, minlength=len(self.classes))
         for name, part in parts.items():
             unseen = [self.classes[c] for c in np.unique(part.y) if not seen[c]]
+            if self.normal and name == "test":  # the anomalies: what training must not see
+                unseen = [name for name in unseen if name in self.normal]
             if unseen:
                 raise DataError(
                     f"{self.source}: {count(unseen, 'class', 'classes')} in the {name} part without a training row: "
@@ -228,7 +256,8 @@ class Split:
             "version": DIGEST_VERSION,
             "features": self.features,
             "classes": self.classes,
-            "shared_scale": self.shared_scale,
+            "scale": self.scale,
+            "normal": self.normal,
             "shapes": [part.x.shape for part in (self.train, self.val, self.test)],
         }
         out = hashlib.sha256(json.dumps(header, sort_keys=True).encode() + b"\n")
@@ -238,6 +267,18 @@ class Split:
             out.update(part.y.astype("<i8").tobytes())
         return out.hexdigest()
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one example."""
+        return tuple(self.train.x.shape[1:])
+
+    def anomalous(self, part: Part) -> NDArray[np.bool_]:
+        """Whether each example of ``part`` is an anomaly: of no class in ``normal``; (n,). All False without any."""
+        if not self.normal:
+            return np.zeros(len(part), dtype=bool)
+        good = [self.classes.index(name) for name in self.normal]
+        return ~np.isin(part.y, good)
+
     def standardization(self) -> Standardization:
         """Return the standardization fitted on the training part; ``DataError`` names constant columns."""
-        return Standardization.fit(self.train.x, self.features, shared=self.shared_scale, source=self.source)
+        return Standardization.fit(self.train.x, self.features, scale=self.scale, source=self.source)

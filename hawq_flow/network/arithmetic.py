@@ -60,10 +60,11 @@ class Add:
 
     def derive(self, values: Sequence[Value]) -> Value:
         """Sums of the ends; the bound is the sum of the magnitudes."""
+        shape = self.shape([x.shape for x in values])
         bound = sum(x.magnitude for x in values)
         limit(self.name, bound, "the sum", "narrow the operands")
         low, high = sum(x.low for x in values), sum(x.high for x in values)
-        return _from_ends(self.name, self.shape([x.shape for x in values]), np.asarray(low), np.asarray(high), bound)
+        return _from_ends(self.name, shape, np.asarray(low), np.asarray(high), bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,9 +89,10 @@ class Subtract:
     def derive(self, values: Sequence[Value]) -> Value:
         """Differences of opposite ends; the bound is the sum of the magnitudes."""
         a, b = values
+        shape = self.shape([a.shape, b.shape])
         bound = a.magnitude + b.magnitude
         limit(self.name, bound, "the difference", "narrow the operands")
-        return _from_ends(self.name, self.shape([a.shape, b.shape]), a.low - b.high, a.high - b.low, bound)
+        return _from_ends(self.name, shape, a.low - b.high, a.high - b.low, bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,10 +117,11 @@ class Multiply:
     def derive(self, values: Sequence[Value]) -> Value:
         """The extremes among the products of the ends; the bound is the product of the magnitudes."""
         a, b = values
+        shape = self.shape([a.shape, b.shape])
         bound = max(a.magnitude * b.magnitude, a.magnitude, b.magnitude)
         limit(self.name, bound, "the product", "narrow the operands")
         products = np.stack([p * q for p in (a.low, a.high) for q in (b.low, b.high)])
-        return _from_ends(self.name, self.shape([a.shape, b.shape]), products.min(0), products.max(0), bound)
+        return _from_ends(self.name, shape, products.min(0), products.max(0), bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +133,9 @@ class ReduceMax:
     axis: int = 0
     layer: str = ""
     kind: ClassVar[str] = "ReduceMax"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axis", int(self.axis))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -157,6 +163,9 @@ class ReduceSum:
     axis: int = 0
     layer: str = ""
     kind: ClassVar[str] = "ReduceSum"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axis", int(self.axis))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -227,10 +236,9 @@ class Lookup:
                 f"{self.name}: {self.input!r} ranges from {int(x.low.min())} to {int(x.high.max())}, the table from "
                 f"{self.start} to {end}; give every integer an entry, or saturate its input first"
             )
-        pairs, where = np.unique(np.stack([x.low.ravel(), x.high.ravel()]), axis=1, return_inverse=True)
-        ends = [
-            (part.min(), part.max()) for part in (self.table[a - self.start : b - self.start + 1] for a, b in pairs.T)
-        ]
-        low, high = np.array(ends, dtype=np.int64)[where.ravel()].T.reshape(2, *x.shape)
+        size = self.table.size
+        pairs, where = np.unique((x.low - self.start) * size + (x.high - self.start), return_inverse=True)
+        parts = [self.table[int(pair) // size : int(pair) % size + 1] for pair in pairs]
+        low, high = (np.array([end(part) for part in parts])[where].reshape(x.shape) for end in (np.min, np.max))
         bound = max(x.magnitude, int(np.abs(self.table).max()))
         return _from_ends(self.name, x.shape, low, high, bound)

@@ -231,8 +231,9 @@ def verify(network: IntegerNetwork, *, float32_constants: bool = True) -> Mappin
     Parameters
     ----------
     float32_constants:
-        Also require what ONNX files and hls4ml need: every multiplier has at most 24 bits and every bias at most 24
-        significant bits, so that float32 initializers hold them exactly (training guarantees it).
+        Also require what ONNX files and hls4ml need: every constant (weights, biases, multipliers, offsets, tables and
+        where they start, the value of a pad) has at most 24 significant bits, so that float32 initializers hold it
+        exactly (training guarantees it).
 
     Raises
     ------
@@ -243,10 +244,11 @@ def verify(network: IntegerNetwork, *, float32_constants: bool = True) -> Mappin
     for op in network.ops:
         if not float32_constants:
             break
-        for name in ("weight", "bias", "multiplier", "offset"):
-            array = getattr(op, name, None)
-            if array is None:
+        for name in ("weight", "bias", "multiplier", "offset", "table", "start", "value"):
+            constant = getattr(op, name, None)
+            if constant is None:
                 continue
+            array = np.asarray(constant)
             bits = significant_bits(array)
             if bits.max() > 24:
                 index = tuple(int(i) for i in np.unravel_index(int(bits.argmax()), bits.shape))

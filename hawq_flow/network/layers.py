@@ -32,6 +32,9 @@ from hawq_flow.numeric import (
     shift_round,
 )
 
+_DERIVE_TERMS = 1 << 22
+"""Terms of a convolution's windows that its interval is derived from at once: 32 MiB an end."""
+
 
 @dataclass(frozen=True, eq=False)
 class Dense:
@@ -126,6 +129,7 @@ class Conv:
                 f"{self.name}: weight of shape {self.weight.shape} with bias of shape {self.bias.shape}; expected "
                 "(outputs, channels / groups, kernel) or (outputs, channels / groups, height, width) and (outputs,)"
             )
+        object.__setattr__(self, "groups", int(self.groups))
         set_window(self, self.kernel)
         if self.groups < 1 or self.weight.shape[0] % self.groups:
             raise NetworkError(
@@ -164,23 +168,25 @@ class Conv:
         """Interval of the sums element by element (borders see fewer terms), and the bound over partial sums."""
         x = values[0]
         shape = self.shape([x.shape])
-        lows, highs, bounds = [], [], []
+        low, high = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        bound = 0
         for group in range(self.groups):
             inputs = slice(group * self.weight.shape[1], (group + 1) * self.weight.shape[1])
             outputs = slice(group * shape[0] // self.groups, (group + 1) * shape[0] // self.groups)
-            ends = [
-                patches(end[None, inputs], self.kernel, self.stride, self.padding)[0].reshape(
-                    -1, int(np.prod(shape[1:]))
-                )
-                for end in (x.low, x.high)
-            ]
             weight = self.weight[outputs].reshape(outputs.stop - outputs.start, -1)
-            low, high, bound = dot_interval(weight, self.bias[outputs], ends[0], ends[1], self.name)
-            lows.append(low)
-            highs.append(high)
-            bounds.append(bound)
-        low, high = np.concatenate(lows).reshape(shape), np.concatenate(highs).reshape(shape)
-        return declared(self.name, shape, low, high, max(bounds), self.accumulator, self.overflow)
+            least, most = (
+                patches(end[None, inputs], self.kernel, self.stride, self.padding)[0] for end in (x.low, x.high)
+            )
+            # Some lines of positions at a time: the windows of a whole image are many times its size.
+            block = max(1, _DERIVE_TERMS // (weight.shape[1] * int(np.prod(shape[2:]))))
+            for line in range(0, shape[1], block):
+                lines = (outputs, slice(line, line + block))
+                which = (slice(None),) * (1 + len(self.kernel)) + lines[1:]
+                ends = [end[which].reshape(weight.shape[1], -1) for end in (least, most)]
+                down, up, largest = dot_interval(weight, self.bias[outputs], ends[0], ends[1], self.name)
+                low[lines], high[lines] = down.reshape(low[lines].shape), up.reshape(high[lines].shape)
+                bound = max(bound, largest)
+        return declared(self.name, shape, low, high, bound, self.accumulator, self.overflow)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,13 +12,14 @@ from hawq_flow.network.values import (
     NetworkError,
     Shape,
     Value,
+    declared,
     dims,
     joint_type,
     limit,
     same_width,
 )
 from hawq_flow.network.windows import padded, patches, set_window, window_shape
-from hawq_flow.numeric import IntType
+from hawq_flow.numeric import Overflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +195,7 @@ class SumPool:
             patches(end[None], self.kernel, self.stride, self.padding)[0].sum(axis=axes)
             for end in (x.low, x.high, reach)
         )
-        return Value(shape, low, high, IntType.holding(int(low.min()), int(high.max())), int(bound.max()))
+        return declared(self.name, shape, low, high, int(bound.max()), None, Overflow.SATURATE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +244,7 @@ class Concat:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operands", tuple(self.operands))
+        object.__setattr__(self, "axis", int(self.axis))
         if len(self.operands) < 2 or self.axis < 0:
             raise NetworkError(
                 f"{self.name}: {len(self.operands)} operands along axis {self.axis}; expected two or more, and an axis "
@@ -267,6 +269,6 @@ class Concat:
 
     def derive(self, values: Sequence[Value]) -> Value:
         """The operands' intervals, side by side."""
-        low, high = (np.concatenate([getattr(x, end) for x in values], self.axis) for end in ("low", "high"))
         shape = self.shape([x.shape for x in values])
-        return Value(shape, low, high, joint_type(values), max(x.magnitude for x in values))
+        low, high = (np.concatenate([getattr(x, end) for x in values], self.axis) for end in ("low", "high"))
+        return Value(shape, low, high, joint_type(self.name, values), max(x.magnitude for x in values))

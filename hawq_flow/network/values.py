@@ -169,9 +169,15 @@ def same_width(x: Value) -> IntType:
     return x.type if isinstance(bits, int) else IntType(max(bits), x.type.signed, x.type.narrow)
 
 
-def joint_type(values: Sequence[Value]) -> IntType:
+def joint_type(name: str, values: Sequence[Value]) -> IntType:
     """The type of values put together: theirs when they agree, else the narrowest that holds all their types."""
     types = [same_width(value) for value in values]
     if all(type == types[0] for type in types):
         return types[0]
-    return IntType.holding(min(type.range[0] for type in types), max(type.range[1] for type in types))
+    low, high = min(type.range[0] for type in types), max(type.range[1] for type in types)
+    if low < 0 and high >= LIMIT >> 1:
+        raise NetworkError(
+            f"{name}: operands of types {', '.join(map(str, types))} need a signed type of 63 bits together; the "
+            "widest has 62. Requantize the unsigned ones to fewer bits"
+        )
+    return IntType.holding(low, high)

@@ -29,19 +29,21 @@ running ones after it. **Freezing** fixes dyadic scales, batch-norm statistics a
 network: lowering changes nothing.
 """
 
-from hawq_flow.quant.layer import IntegerLayer, QuantLinear, activation_type, snap
+from hawq_flow.quant.layer import IntegerLayer, QuantLayer, activation_type, snap
 from hawq_flow.quant.network import QuantNetwork, quantize
 from hawq_flow.quant.observe import Observer, ObserverKind, QuantConfig
-from hawq_flow.topology import FLATTEN, REQUANT
+from hawq_flow.quant.steps import Grid, IntegerStep
+from hawq_flow.topology import REQUANT
 
 __all__ = [
-    "FLATTEN",
     "REQUANT",
+    "Grid",
     "IntegerLayer",
+    "IntegerStep",
     "Observer",
     "ObserverKind",
     "QuantConfig",
-    "QuantLinear",
+    "QuantLayer",
     "QuantNetwork",
     "activation_type",
     "quantize",

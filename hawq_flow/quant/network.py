@@ -1,24 +1,28 @@
-"""The quantized network: layers in order, calibration, freezing, and evaluation on exact integers."""
+"""The quantized network: stages in order, calibration, freezing, and evaluation on exact integers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from hawq_flow.numeric import IntArray, Rounding
+from hawq_flow.numeric import IntArray
 from hawq_flow.numeric import quantize as quantize_array
-from hawq_flow.plan import BitPlan, LayerShape
-from hawq_flow.quant.layer import IntegerLayer, QuantLinear, activation_type
+from hawq_flow.plan import BitPlan, LayerShape, max_bits
+from hawq_flow.quant.joints import Joint, Passing, joint
+from hawq_flow.quant.layer import IntegerLayer, QuantLayer, activation_type
 from hawq_flow.quant.observe import Observer, QuantConfig
-from hawq_flow.topology import FLATTEN, INPUT, REQUANT, Topology, identifier, read
+from hawq_flow.quant.steps import BLOCK_ELEMENTS, Grid, IntegerStep, bounds, evaluate_steps
+from hawq_flow.topology import INPUT, Topology, read
 
 CALIBRATION = 16384
 """Samples that start the activation scales; the input's scale sees all of them."""
+CALIBRATION_ELEMENTS = 1 << 25
+"""Fewer samples where the largest value of the network has more elements than this over all of them."""
 
 
 class QuantNetwork(nn.Module):
@@ -38,25 +42,37 @@ class QuantNetwork(nn.Module):
         if not isinstance(bits, int):
             raise ValueError(f"bit plan, input {INPUT!r}: {len(bits)} widths; the input has one width for all features")
         self.plan, self.config = plan, config
-        self.input_shape, self.output = topology.input_shape, topology.output
+        self.input_shape, self.output, self.output_shape = topology.input_shape, topology.output, topology.output_shape
         self.shapes: list[LayerShape] = topology.shapes
-        self.input_type = activation_type(bits, relu=False, asymmetric=config.asymmetric)
-        self.layers = nn.ModuleList(
-            QuantLinear(stage, plan[stage.name].weight, plan[stage.name].activation, config)
+        self._largest = max(math.prod(s) for s in (self.input_shape, *(stage.shape for stage in topology.stages)))
+        self._asymmetric = config.asymmetric and topology.may_shift(INPUT)
+        self.input_type = activation_type(bits, relu=False, asymmetric=self._asymmetric)
+        self.layers = nn.ModuleList(QuantLayer(stage, topology, plan[stage.name], config) for stage in topology.layers)
+        self.joints = nn.ModuleList(
+            joint(stage, topology, max_bits(plan.source_bits(stage.width)), config)
             for stage in topology.stages
+            if stage.module is None
         )
+        made: dict[str, QuantLayer | Joint | Passing] = {m.name: m for m in (*self._layers(), *self._joints())}
+        self._order = [(made[stage.name], stage.sources) for stage in topology.stages]
+        self._values = {INPUT: INPUT, **{stage.name: stage.output for stage in topology.stages}}
+        last = {source: stage.name for stage in topology.stages for source in stage.sources}
+        self._spent = {name: [s for s, reader in last.items() if reader == name and s != self.output] for name in made}
         self.register_buffer("input_scale", torch.zeros((), dtype=torch.float64))
         self.register_buffer("input_zero_point", torch.zeros((), dtype=torch.int64))
         self.register_buffer("_no_log", torch.zeros(()), persistent=False)
         self._age = -1  # steps since the scales were snapped; negative: snap before the next
 
-    def _layers(self) -> list[QuantLinear]:
+    def _layers(self) -> list[QuantLayer]:
         return list(self.layers)  # type: ignore[arg-type]
+
+    def _joints(self) -> list[Joint | Passing]:
+        return list(self.joints)  # type: ignore[arg-type]
 
     @property
     def frozen(self) -> bool:
         """Whether every dyadic scale is fixed."""
-        return all(layer.frozen for layer in self._layers())
+        return all(part.frozen for part in (*self._layers(), *self._joints()) if not isinstance(part, Passing))
 
     @property
     def calibrated(self) -> bool:
@@ -79,36 +95,31 @@ class QuantNetwork(nn.Module):
     def calibrate(self, x: Tensor) -> None:
         """Set the input's scale from all of ``x`` (n, *input_shape) and start every other scale from it.
 
-        Layer by layer, each reading the *quantized* output of the one before: an error made is seen by the next.
+        Stage by stage, each reading the *quantized* output of the one before: an error made is seen by the next.
         """
         if len(x) == 0:
             raise ValueError("calibrate: no data; give at least one batch of training inputs")
         observer = Observer(self.config.input_observer, self.config, self.input_type)
         observer.observe(x)
-        scale, zero = observer.grid(self.config.asymmetric)
+        scale, zero = observer.grid(self._asymmetric)
         self.input_scale.fill_(scale)
         self.input_zero_point.fill_(zero)
-        self._observe(self.quantize_input(x[:CALIBRATION]))
+        rows = max(1, min(CALIBRATION, CALIBRATION_ELEMENTS // self._largest))
+        self._observe(self.quantize_input(x[:rows]))
         self._age = -1
 
-    def _observe(self, q: Tensor) -> None:
-        """Run quantized inputs through float weights and quantized activations, each layer observing its own.
+    def _input_grid(self) -> Grid:
+        return Grid(self.input_scale, int(self.input_zero_point), self.input_type)
 
-        Every layer reads the quantized output of the one before, so that an error made is seen by the next.
-        """
-        values: dict[str, tuple[Tensor, Tensor]] = {INPUT: (q, self.input_scale)}
-        for layer in self._layers():
-            value, scale_in = values[layer.source]
-            layer.fit_weight_scale()
-            weight, bias = layer.folded()
-            real = functional.linear(
-                value.flatten(1) if layer.flattened else value, weight * scale_in.to(q.dtype), bias
+    def _observe(self, q: Tensor) -> None:
+        """Run quantized inputs through float weights and quantized activations, each stage observing its own."""
+        values, grids = {INPUT: q}, {INPUT: self._input_grid()}
+        for part, sources in self._order:
+            values[part.name], grids[part.name] = part.calibrate(
+                [values[source] for source in sources], [grids[source] for source in sources]
             )
-            layer.observe(real)
-            scale = layer.scales(scale_in)[2]
-            v = torch.round(real / scale.to(real.dtype))
-            low, high = layer.bounds(v)
-            values[layer.name] = (torch.minimum(torch.maximum(v, low), high), scale)
+            for name in self._spent[part.name]:
+                values.pop(name, None)
 
     def quantize_input(self, x: Tensor) -> Tensor:
         """Standardized data (n, *input_shape) -> integers minus zero point, in the parameters' dtype and device.
@@ -130,12 +141,18 @@ class QuantNetwork(nn.Module):
             array, float(self.input_scale), int(self.input_zero_point), self.input_type, rank=array.ndim - 1
         )
 
+    def _walk(self, step: Callable[[QuantLayer | Joint | Passing, list[Grid]], Grid]) -> dict[str, Grid]:
+        """The grid of every value, each stage's made by ``step`` from those it reads."""
+        grids = {INPUT: self._input_grid()}
+        for part, sources in self._order:
+            grids[part.name] = step(part, [grids[source] for source in sources])
+        return grids
+
     def refresh(self) -> None:
         """Snap every scale as it stands, for the training steps that follow."""
         with torch.no_grad():
-            scales = {INPUT: self.input_scale}
-            for layer in self._layers():
-                scales[layer.name] = layer.refresh(scales[layer.source])
+            grids = self._walk(lambda part, given: part.refresh(given))
+        self._output_scale = float(grids[self.output].scale)
         self._age = 0
 
     def train(self, mode: bool = True) -> QuantNetwork:
@@ -144,103 +161,105 @@ class QuantNetwork(nn.Module):
         return super().train(mode)
 
     def train_forward(self, q: Tensor) -> Tensor:
-        """Training on already quantized inputs (``quantize_input``'s): logits (n, outputs) in real units."""
+        """Training on already quantized inputs (``quantize_input``'s): outputs (n, *output shape) in real units."""
         if self._age < 0 or (self._age >= self.config.refresh and not self.frozen):
             self.refresh()
         self._age += 1
-        values = {INPUT: (q, self._no_log)}
-        for layer in self._layers():
-            value, log_scale = values[layer.source]
-            values[layer.name] = (layer(value.flatten(1) if layer.flattened else value, log_scale), layer.log_scale)
-        out, log_scale = values[self.output]
-        last = next(layer for layer in self._layers() if layer.name == self.output)
-        assert last.constants is not None
+        values, logs = {INPUT: q}, {INPUT: self._no_log}
+        for part, sources in self._order:
+            given = [logs[source] for source in sources]
+            values[part.name] = part([values[source] for source in sources], given)
+            logs[part.name] = given[0] if isinstance(part, Passing) else part.log_scale
+            for name in self._spent[part.name]:
+                values.pop(name, None)
+        out, log_scale = values[self.output], logs[self.output]
         if not log_scale.requires_grad:
-            return out * last.constants.scale
+            return out * self._output_scale
         # The value of the scale, with the gradient of its logarithm: S * exp(log S - log S).
-        return out * (last.constants.scale * torch.exp(log_scale - log_scale.detach()))
+        return out * (self._output_scale * torch.exp(log_scale - log_scale.detach()))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (n, outputs) of standardized data: fake quantization in training, exact float64 in evaluation."""
+        """Outputs (n, *output shape) of standardized data: fake quantization in training, exact in evaluation."""
         if self.training:
             return self.train_forward(self.quantize_input(x))
-        out = self.integers(x)[identifier(self.output) + REQUANT]
-        last = self.integer_layers()[-1]
-        return last.scale * (out - last.offset)
+        name = self._values[self.output]
+        steps, grid = self.integer_steps()
+        out = self._evaluated(self.input_integers(x.detach().cpu().numpy()), steps, (name,))[name]
+        return float(grid.scale) * (out - grid.zero_point)
 
     def freeze(self) -> None:
         """Fix every dyadic scale, batch-norm statistic and folding; the weights go on training, clipped."""
         self._require_calibrated()
-        scales = {INPUT: self.input_scale}
-        for layer in self._layers():
-            scales[layer.name] = layer.freeze(scales[layer.source])
+        self._walk(lambda part, given: part.freeze(given))
         self._age = -1
 
+    @torch.no_grad()
     def integer_layers(self) -> list[IntegerLayer]:
-        """Every layer as integers, in order; the output layer is the last."""
+        """Every layer with weights as integers, in order."""
         self._require_calibrated()
-        scales: dict[str, tuple[Tensor, int]] = {INPUT: (self.input_scale, int(self.input_zero_point))}
-        result = []
-        for layer in self._layers():
-            integers = layer.integers(*scales[layer.source])
-            scales[layer.name] = (
-                torch.tensor(integers.scale, dtype=torch.float64, device=self.input_scale.device),
-                integers.offset,
-            )
-            result.append(integers)
-        return sorted(result, key=lambda entry: entry.name == self.output)
+        found = []
+
+        def step(part: QuantLayer | Joint | Passing, given: list[Grid]) -> Grid:
+            if not isinstance(part, QuantLayer):
+                return part.steps([""] * len(given), given)[1]
+            integers = part.integers(given[0].scale, given[0].zero_point)
+            found.append(integers)
+            return part.grid(torch.tensor(integers.scale, dtype=torch.float64, device=self.input_scale.device))
+
+        self._walk(step)
+        return found
+
+    @torch.no_grad()
+    def integer_steps(self) -> tuple[list[IntegerStep], Grid]:
+        """The network as integer steps in order, what evaluation computes and lowering copies; the output's grid."""
+        self._require_calibrated()
+        result: list[IntegerStep] = []
+        values = {INPUT: INPUT}
+
+        def step(part: QuantLayer | Joint | Passing, given: list[Grid]) -> Grid:
+            steps, grid = part.steps([values[source] for source in sources_of[part.name]], given)
+            result.extend(steps)
+            values[part.name] = steps[-1].name
+            return grid
+
+        sources_of = {part.name: sources for part, sources in self._order}
+        grids = self._walk(step)
+        return result, grids[self.output]
+
+    @property
+    def output_value(self) -> str:
+        """Name of the integer value that is the network's output."""
+        return self._values[self.output]
 
     @torch.no_grad()
     def integers(self, x: Tensor) -> dict[str, Tensor]:
         """Every integer of the network by its IR name, as float64 tensors: what evaluation computes.
 
-        Raises ``OverflowError`` when a bound from the actual weights reaches 2^53.
+        ``x`` is standardized data (n, *input_shape). Raises ``OverflowError`` when a bound from the actual weights
+        reaches 2^53.
         """
-        q = torch.from_numpy(self.input_integers(x.detach().cpu().numpy())).to(self.input_scale)
-        values = {INPUT: q}
-        result = {INPUT: q}
-        types = {INPUT: self.input_type}
-        for layer in self.integer_layers():
-            value = values[layer.source]
-            value = value.flatten(1) if layer.flattened else value
-            acc, out = _integer_layer(layer, value, max(map(abs, types[layer.source].range)))
-            name = identifier(layer.name)
-            if layer.flattened:
-                result[name + FLATTEN] = value
-            result[name], result[name + REQUANT] = acc, out
-            values[layer.name], types[layer.name] = out, layer.type
-        return result
+        return self.integers_of(self.input_integers(x.detach().cpu().numpy()))
+
+    @torch.no_grad()
+    def integers_of(self, q: IntArray) -> dict[str, Tensor]:
+        """:meth:`integers` of input integers (n, *input_shape)."""
+        steps, _ = self.integer_steps()
+        return self._evaluated(q, steps, (INPUT, *(step.name for step in steps)))
+
+    def _evaluated(self, q: IntArray, steps: list[IntegerStep], wanted: tuple[str, ...]) -> dict[str, Tensor]:
+        """Values by name, block by block of rows, on the network's device."""
+        bounds(steps, INPUT, self.input_type)
+        rows = max(1, BLOCK_ELEMENTS // self._largest)
+        parts: dict[str, list[Tensor]] = {name: [] for name in wanted}
+        for start in range(0, max(len(q), 1), rows):
+            block = torch.from_numpy(q[start : start + rows]).to(self.input_scale)
+            for name, value in evaluate_steps(steps, INPUT, block, wanted).items():
+                parts[name].append(value)
+        return {name: values[0] if len(values) == 1 else torch.cat(values) for name, values in parts.items()}
 
     def zero_fraction(self) -> dict[str, float]:
         """Fraction of integer weights that are zero, by layer: sparse BOPs count it."""
         return {layer.name: float((layer.weight == 0).mean()) for layer in self.integer_layers()}
-
-
-def _integer_layer(layer: IntegerLayer, q: Tensor, reach: int) -> tuple[Tensor, Tensor]:
-    """(accumulators, outputs) of one layer on float64 integers, after asserting that float64 holds every one."""
-    bound = int((np.abs(layer.weight).sum(axis=1) * reach + np.abs(layer.bias)).max())
-    bound = bound * int(layer.multiplier.max()) + (1 << int(layer.shift.max()))
-    if bound >= 1 << 53:
-        raise OverflowError(
-            f"layer {layer.name!r}: the product of accumulator and multiplier may reach 2^{bound.bit_length() - 1}, "
-            "beyond the 2^53 that float64 holds; use a multiplier of fewer bits or narrower weights or inputs"
-        )
-
-    def on(array: Any) -> Tensor:
-        return torch.from_numpy(np.asarray(array, dtype=np.float64)).to(q)
-
-    acc = functional.linear(q, on(layer.weight), on(layer.bias))
-    scaled = acc * on(np.ldexp(layer.multiplier.astype(np.float64), -layer.shift))
-    match layer.rounding:
-        case Rounding.HALF_EVEN:
-            rounded = torch.round(scaled)
-        case Rounding.FLOOR:
-            rounded = torch.floor(scaled)
-        case Rounding.HALF_UP:
-            # Without a shift there is nothing to round, and a half would not fit beside an odd sum near 2^53.
-            rounded = torch.floor(scaled + on(0.5 * (layer.shift > 0)))
-    out = torch.minimum(torch.maximum(rounded + layer.offset, on(layer.type.low())), on(layer.type.high()))
-    return acc, out
 
 
 def quantize(
@@ -251,11 +270,11 @@ def quantize(
     Parameters
     ----------
     model:
-        Built from Linear, BatchNorm1d, ReLU, Dropout, Flatten, Identity, with a forward that torch.fx can trace.
+        Built from what :mod:`hawq_flow.topology` supports, with a forward that torch.fx can trace.
     plan:
-        Widths for the input ``x`` and for every linear layer by its name in the model.
+        Widths for the input ``x`` and for every layer with weights by its name in the model.
     input_shape:
-        Shape of one sample; None takes (in_features,) of the first linear layer.
+        Shape of one sample, channels first; None takes (in_features,) of the first linear layer.
 
     Raises
     ------

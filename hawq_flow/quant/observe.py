@@ -44,6 +44,9 @@ class QuantConfig:
         Zero points for signed activations and the input (activations after ReLU are unsigned with zero point 0 anyway).
     rounding:
         Of every requantization.
+    table_bits:
+        Width of the integers that enter a lookup table (sigmoid, tanh, GELU, softmax...), 2 to 14; what comes out has
+        the plan's width.
     """
 
     per_channel: bool = True
@@ -57,8 +60,11 @@ class QuantConfig:
     refresh: int = 10
     asymmetric: bool = False
     rounding: Rounding = Rounding.HALF_EVEN
+    table_bits: int = 8
 
     def __post_init__(self) -> None:
+        if not 2 <= self.table_bits <= 14:
+            raise ValueError(f"table_bits {self.table_bits}; expected 2 to 14 (a table has 2^bits entries)")
         if not 1 <= self.multiplier_bits <= 24:
             raise ValueError(f"multiplier_bits {self.multiplier_bits}; expected 1 to 24 (what float32 holds exactly)")
         if not 50 < self.percentile <= 100:

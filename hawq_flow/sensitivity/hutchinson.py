@@ -10,11 +10,12 @@ the caller here:
 * gradients of an earlier run are added to the next one's: they are dropped before every run;
 * it draws from the global generator: that runs inside ``fork_rng``, seeded from this module's own generator;
 * its stopping rule compares successive means and stops by luck: it is disabled, and probes are added in rounds until
-the
-  standard error of the mean, measured from the probes, is small enough.
+  the standard error of the mean, measured from the probes, is small enough.
 
 The data is cut into batches with independent probes. The spread of the probes within a batch gives the estimator's
-error; the spread of the batch means, less the part the probes explain, gives the data's.
+error; the spread of the batch means, less the part the probes explain, gives the data's. A batch is as large as its
+graph, differentiated twice, fits :data:`~hawq_flow.sensitivity.cost.MEMORY`: what autograd saves for two samples is
+counted first.
 """
 
 from __future__ import annotations
@@ -27,10 +28,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from hawq_flow.sensitivity.exact import top_eigenvalue
-from hawq_flow.sensitivity.linearity import NotPiecewiseLinear, activation_nodes, trace
+from hawq_flow.sensitivity import cost
+from hawq_flow.sensitivity.eigenvalues import top_eigenvalue
+from hawq_flow.sensitivity.linearity import activation_nodes, trace
+from hawq_flow.sensitivity.loss import LossName, criterion, total
+from hawq_flow.sensitivity.reading import NotPiecewiseLinear
 from hawq_flow.sensitivity.result import ActivationSensitivity, LayerSensitivity
+from hawq_flow.sensitivity.sketch import SampleProbes
 
 _PROBES_PER_ROUND = 8
 _BATCH = 2048
@@ -72,10 +78,37 @@ class Probes:
         return math.sqrt(max(0.0, between - self.estimator_error**2))
 
 
-def _batches(x: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _batches(x: Tensor, y: Tensor, most: int) -> list[tuple[Tensor, Tensor]]:
     """At least 8 batches (2 when the samples are few), nearly equal: their spread is the sampling error."""
-    count = max(math.ceil(len(x) / _BATCH), min(8, len(x) // 2))
+    count = min(len(x), max(math.ceil(len(x) / most), min(8, len(x) // 2)))
     return list(zip(torch.tensor_split(x, count), torch.tensor_split(y, count), strict=True))
+
+
+def largest_batch(model: nn.Module, x: Tensor, y: Tensor, loss: LossName) -> int:
+    """The most samples whose graph, differentiated twice, fits the memory; at most 2048.
+
+    ``model`` and ``x`` (at least 2 samples) are float64. What autograd saves for the gradient of every parameter and of
+    the input is counted on two samples; the products with it are taken to need as much again.
+    """
+    saved: dict[int, int] = {}
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    required = [parameter.requires_grad for parameter in model.parameters()]
+    model.requires_grad_(True)
+    leaf = x[:2].detach().clone().requires_grad_(True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        value = total(loss, model(leaf.clone()), y[:2])
+        torch.autograd.grad(value, [leaf, *model.parameters()], create_graph=True, allow_unused=True)
+    for parameter, wanted in zip(model.parameters(), required, strict=True):
+        parameter.requires_grad_(wanted)
+    each = 2 * sum(saved.values()) / 2
+    return max(1, min(_BATCH, int(cost.MEMORY / max(each, 1.0))))
 
 
 def _seed(generator: torch.Generator) -> int:
@@ -91,29 +124,26 @@ def hutchinson_layers(
     names: list[str],
     x: Tensor,
     y: Tensor,
+    loss: LossName,
     generator: torch.Generator,
     *,
     tolerance: float,
     max_iterations: int,
-    eigenvalue_samples: int,
-    eigenvalue_tolerance: float,
 ) -> list[LayerSensitivity]:
-    """Trace and top eigenvalue of every named layer's Hessian; see the module's docstring.
+    """Trace of every named layer's Hessian; see the module's docstring.
 
     Parameters
     ----------
     x, y:
-        Samples (n, *features) and int64 labels (n,) on the model's device; n >= 4.
+        Samples (n, *features) and int64 labels (n,), or targets of the outputs' shape, on the model's device; n >= 4.
     tolerance:
         Relative standard error of the estimator at which probes stop.
     max_iterations:
         Most probes of a batch; ``converged`` is False when they end first.
-    eigenvalue_samples:
-        Samples for the top eigenvalue (the first ones); 0 leaves it out.
     """
     scratch = copy.deepcopy(model).eval().double()
-    x = x.double()
-    batches = _batches(x, y)
+    x, y = x.double(), y.double() if y.is_floating_point() else y
+    batches = _batches(x, y, largest_batch(scratch, x, y, loss))
     results = []
     for name in names:
         scratch.requires_grad_(False)
@@ -124,15 +154,8 @@ def hutchinson_layers(
         converged = False
         while not converged and probes.count < max_iterations:
             count = min(_PROBES_PER_ROUND, max(2, max_iterations - probes.count))
-            probes.add([_pyhessian_probes(scratch, bx, by, count, _seed(generator)) for bx, by in batches])
+            probes.add([_pyhessian_probes(scratch, bx, by, loss, count, _seed(generator)) for bx, by in batches])
             converged = _reached(probes.mean, probes.estimator_error, tolerance)
-        value, residual = (
-            (None, None)
-            if not eigenvalue_samples
-            else _eigenvalue(
-                scratch, weight, x[:eigenvalue_samples], y[:eigenvalue_samples], generator, eigenvalue_tolerance
-            )
-        )
         results.append(
             LayerSensitivity(
                 name,
@@ -144,15 +167,12 @@ def hutchinson_layers(
                 len(x),
                 probes.count,
                 converged,
-                value,
-                residual,
-                min(eigenvalue_samples, len(x)),
             )
         )
     return results
 
 
-def _pyhessian_probes(model: nn.Module, x: Tensor, y: Tensor, count: int, seed: int) -> list[float]:
+def _pyhessian_probes(model: nn.Module, x: Tensor, y: Tensor, loss: LossName, count: int, seed: int) -> list[float]:
     """``count`` values of ``v^T H v`` in the one parameter of ``model`` that requires a gradient."""
     import pyhessian
 
@@ -162,22 +182,81 @@ def _pyhessian_probes(model: nn.Module, x: Tensor, y: Tensor, count: int, seed: 
         # The cycle the warning is about is broken by the zero_grad below.
         warnings.filterwarnings("ignore", message=r"Using backward\(\) with create_graph=True", category=UserWarning)
         torch.manual_seed(seed)
-        operator: Any = pyhessian.hessian(model, nn.CrossEntropyLoss(), data=(x, y), cuda=x.device.type == "cuda")
+        operator: Any = pyhessian.hessian(model, criterion(loss), data=(x, y), cuda=x.device.type == "cuda")
         values = operator.trace(maxIter=count, tol=-math.inf)  # nothing is below -inf: all probes are drawn
     model.zero_grad(set_to_none=True)
     return [float(value) for value in values]
 
 
-def _eigenvalue(
-    model: nn.Module, weight: nn.Parameter, x: Tensor, y: Tensor, generator: torch.Generator, tolerance: float
+def autograd_eigenvalues(
+    model: nn.Module,
+    names: list[str],
+    x: Tensor,
+    y: Tensor,
+    loss: LossName,
+    generator: torch.Generator,
+    *,
+    tolerance: float,
+) -> dict[str, tuple[float, float]]:
+    """:func:`autograd_eigenvalue` of every named layer, on a copy of the model in float64."""
+    scratch = copy.deepcopy(model).eval().double()
+    x, y = x.double(), y.double() if y.is_floating_point() else y
+    most = largest_batch(scratch, x, y, loss)
+    found = {}
+    for name in names:
+        scratch.requires_grad_(False)
+        weight = scratch.get_submodule(name).weight
+        assert isinstance(weight, nn.Parameter)
+        weight.requires_grad_(True)
+        found[name] = autograd_eigenvalue(scratch, weight, x, y, loss, generator, tolerance=tolerance, most=most)
+    return found
+
+
+def autograd_eigenvalue_samples(model: nn.Module, x: Tensor, layers: int, asked: int, budget: float) -> int:
+    """How many samples the eigenvalues of ``layers`` layers take: those asked for, or fewer for ``budget`` operations.
+
+    One product costs about four forward passes (counted on one sample), and Lanczos takes some 25 of them.
+    """
+    scratch = copy.deepcopy(model).eval()
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        scratch(x[:1].to(next(scratch.parameters()).dtype, copy=True))
+    return min(asked, int(budget / (100 * layers * max(1, counter.get_total_flops()))))
+
+
+def autograd_eigenvalue(
+    model: nn.Module,
+    weight: nn.Parameter,
+    x: Tensor,
+    y: Tensor,
+    loss: LossName,
+    generator: torch.Generator,
+    *,
+    tolerance: float,
+    most: int,
 ) -> tuple[float, float]:
-    """Lanczos, as PyHessian's power iteration adds 1e-6 to every norm, which shrinks small eigenvalues."""
-    loss = nn.functional.cross_entropy(model(x), y)
-    (gradient,) = torch.autograd.grad(loss, weight, create_graph=True)
+    """Top eigenvalue of the Hessian in one weight tensor, by Lanczos on autograd's products, as (value, residual).
+
+    (PyHessian's power iteration adds 1e-6 to every norm, which shrinks small eigenvalues.) The graph is kept when all
+    samples fit one batch of ``most``, and made again for every product when not.
+    """
+    pieces = list(zip(x.split(most), y.split(most), strict=True))
+
+    def gradient(bx: Tensor, by: Tensor) -> Tensor:
+        value = total(loss, model(bx), by) / len(x)
+        return torch.autograd.grad(value, weight, create_graph=True)[0]
+
+    kept = gradient(x, y) if len(pieces) == 1 else None
 
     def product(v: Tensor) -> Tensor:
-        (hv,) = torch.autograd.grad(gradient, weight, v.reshape(weight.shape), retain_graph=True)
-        return hv.detach().flatten()
+        direction = v.reshape(weight.shape)
+        found = torch.zeros_like(v)
+        for bx, by in pieces:
+            g = gradient(bx, by) if kept is None else kept
+            if g.requires_grad:  # else the outputs do not depend on the weight, or the loss only linearly
+                (hv,) = torch.autograd.grad(g, weight, direction, retain_graph=kept is not None)
+                found += hv.detach().flatten()
+        return found
 
     return top_eigenvalue(product, weight.numel(), generator, tolerance=tolerance, device=x.device)
 
@@ -194,7 +273,8 @@ class _FromActivation(fx.Interpreter):
         """Evaluate one node, cutting the graph at the chosen one."""
         value = super().run_node(n)
         if n.name == self._node:
-            self.leaf = value = value.detach().requires_grad_(True)
+            self.leaf = value.detach().requires_grad_(True)
+            value = self.leaf.clone()  # what follows may work in place, which a leaf forbids
         return value
 
 
@@ -203,6 +283,7 @@ def hutchinson_activations(
     input_name: str,
     x: Tensor,
     y: Tensor,
+    loss: LossName,
     generator: torch.Generator,
     *,
     tolerance: float,
@@ -228,35 +309,35 @@ def hutchinson_activations(
             f"activations=False and fix or tie the activation widths"
         ) from error
     module = fx.GraphModule(scratch, graph)
-    x = x.double()
+    x, y = x.double(), y.double() if y.is_floating_point() else y
+    batches = _batches(x, y, largest_batch(scratch, x, y, loss))
     results = []
     for name, node in nodes.items():
-        runs = []
-        for bx, by in _batches(x, y):
-            run = _FromActivation(module, node.name)
-            logits = run.run(bx)
-            loss = nn.functional.cross_entropy(logits, by, reduction="sum")
-            (gradient,) = torch.autograd.grad(loss, run.leaf, create_graph=True)
-            runs.append((run.leaf, gradient))
-        total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-        squares = torch.zeros_like(total)
-        count, converged = 0, False
-        mean = spread = 0.0
-        while not converged and count < max_iterations:
-            for _ in range(min(_PROBES_PER_ROUND, max(2, max_iterations - count))):
-                values = torch.cat([_per_sample(leaf, gradient, generator) for leaf, gradient in runs])
-                total += values
-                squares += values.square()
-                count += 1
-            means = total / count
-            variances = (squares / count - means.square()).clamp(min=0) * (count / (count - 1))
-            mean = float(means.mean())
-            spread = math.sqrt(float(variances.mean()) / count / len(x))
-            converged = _reached(mean, spread, tolerance)
-        sampling = math.sqrt(max(0.0, float(means.var()) / len(x) - spread**2))
+        probes = SampleProbes(len(x), x.device)
+        size = 0
+        while not (probes.count and probes.reached(tolerance)) and probes.count < max_iterations:
+            count = min(_PROBES_PER_ROUND, max(2, max_iterations - probes.count))
+            parts = []
+            for bx, by in batches:  # one graph at a time, made again in every round: memory does not grow with the data
+                run = _FromActivation(module, node.name)
+                outputs = run.run(bx.clone())
+                (gradient,) = torch.autograd.grad(
+                    total(loss, outputs, by), run.leaf, create_graph=True, materialize_grads=True
+                )
+                parts.append(torch.stack([_per_sample(run.leaf, gradient, generator) for _ in range(count)], 1))
+                size = run.leaf[0].numel()
+            probes.add(torch.cat(parts))
         results.append(
             ActivationSensitivity(
-                name, runs[0][0][0].numel(), mean, "hutchinson", spread, sampling, len(x), count, converged
+                name,
+                size,
+                probes.mean,
+                "hutchinson",
+                probes.estimator_error,
+                probes.sampling_error,
+                len(x),
+                probes.count,
+                probes.reached(tolerance),
             )
         )
     return results

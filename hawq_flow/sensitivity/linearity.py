@@ -1,67 +1,33 @@
-"""Which networks the exact method holds for, decided by reading their traced graph, and that graph as a small program.
+"""Which networks the exact method holds for, decided by reading their traced graph.
 
-The layerwise Gauss-Newton identity needs the logits to be piecewise linear in one layer's weights with the others
-fixed: every operation between a layer and the logits is piecewise linear, and the layer is used once. A
-:class:`Program` is such a network as a list of steps which ``exact`` runs forward and, with several adjoints at
-once, backward. Anything else is refused with the name of the module and the reason.
+The layerwise Gauss-Newton identity needs the outputs to be piecewise linear in one layer's weights with the others
+fixed: every operation between a layer and the outputs is piecewise linear, and the layer is used once. Such a network
+becomes a :class:`~hawq_flow.sensitivity.program.Program`; anything else is refused with the name of the module and the
+reason.
 """
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import fx, nn
 from torch.nn import functional
 
-Kind = Literal["linear", "relu", "flatten", "add"]
+from hawq_flow.sensitivity.calls import CLIPS, DROPOUTS, FLATTENS, IDENTITIES, LEAKY, RELUS, is_any
+from hawq_flow.sensitivity.program import Program
+from hawq_flow.sensitivity.reading import NotPiecewiseLinear, read_program
 
-
-class NotPiecewiseLinear(Exception):
-    """The identity cannot be shown to hold; the message names the module or operation and the reason."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """``values[output] = kind(values[i] for i in inputs)``; ``slope`` is a leaky ReLU's on negative inputs."""
-
-    kind: Kind
-    output: int
-    inputs: tuple[int, ...]
-    layer: str = ""
-    slope: float = 0.0
-
-
-@dataclass(frozen=True)
-class Program:
-    """A piecewise linear network. Value 0 is the input, ``logits`` the value returned; ``activations`` maps the input's
-    and every layer's name to the value that is its output activation."""
-
-    steps: tuple[Step, ...]
-    logits: int
-    layers: tuple[str, ...]
-    activations: dict[str, int]
-
-
-_IDENTITIES: tuple[type[nn.Module], ...] = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
 _LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d)
-_RELUS: tuple[Any, ...] = (functional.relu, torch.relu, torch.relu_)
-_DROPOUTS: tuple[Any, ...] = (functional.dropout,)
-_ADDS: tuple[Any, ...] = (operator.add, operator.iadd, torch.add)
 _UNARY: tuple[Any, ...] = (
-    *_RELUS,
-    *_DROPOUTS,
-    functional.leaky_relu,
+    *RELUS,
+    *LEAKY,
+    *CLIPS,
+    *DROPOUTS,
     functional.gelu,
     functional.silu,
     functional.elu,
     functional.softplus,
-    functional.hardtanh,
-    functional.relu6,
     torch.sigmoid,
     torch.tanh,
     functional.sigmoid,
@@ -69,7 +35,7 @@ _UNARY: tuple[Any, ...] = (
     functional.hardsigmoid,
     functional.hardswish,
 )
-_UNARY_METHODS = ("relu", "sigmoid", "tanh")
+_UNARY_METHODS = ("relu", "relu_", "sigmoid", "sigmoid_", "tanh", "tanh_")
 
 
 def is_layer(module: nn.Module) -> bool:
@@ -98,7 +64,8 @@ def activation_nodes(graph: fx.Graph, model: nn.Module, input_name: str) -> dict
     """The node whose value is the input's, and each layer's, output activation.
 
     A layer's activation is its output after the element-wise operations that alone read it (ReLU, sigmoid, dropout,
-    flatten, ...), so the tensor that a quantizer after the non-linearity sees.
+    flatten, ...; batch norm is folded, an identity), so the tensor that a quantizer after the non-linearity sees. A
+    pool after it is not part of it, nor is an addition, nor the ReLU after an addition.
 
     Raises
     ------
@@ -128,14 +95,14 @@ def _is_unary(node: fx.Node, model: nn.Module) -> bool:
         elementwise = type(module).__module__ == "torch.nn.modules.activation" and not isinstance(
             module, (nn.Softmax, nn.Softmin, nn.LogSoftmax, nn.Softmax2d, nn.MultiheadAttention)
         )
-        return elementwise or isinstance(module, (*_IDENTITIES, nn.Flatten))
+        return elementwise or isinstance(module, (*IDENTITIES, nn.Flatten))
     if node.op == "call_method":
-        return node.target in (*_UNARY_METHODS, "flatten")
-    return node.op == "call_function" and any(node.target is function for function in (*_UNARY, torch.flatten))
+        return node.target in (*_UNARY_METHODS, *FLATTENS)
+    return node.op == "call_function" and is_any(node.target, (*_UNARY, *FLATTENS))
 
 
 def compile_program(model: nn.Module, features: tuple[int, ...], input_name: str) -> Program:
-    """Read ``model`` as a :class:`Program`, or raise :class:`NotPiecewiseLinear` naming what stands in the way.
+    """Read ``model`` as a program, or raise :class:`NotPiecewiseLinear` naming what stands in the way.
 
     Parameters
     ----------
@@ -147,97 +114,4 @@ def compile_program(model: nn.Module, features: tuple[int, ...], input_name: str
         The name by which the plan knows the network's input.
     """
     graph = trace(model)
-    activations = activation_nodes(graph, model, input_name)
-    shapes: dict[int, tuple[int, ...]] = {}
-    index: dict[fx.Node, int] = {}
-    steps: list[Step] = []
-    logits = -1
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            index[node] = 0
-            shapes[0] = features
-        elif node.op == "output":
-            if not isinstance(node.args[0], fx.Node):
-                raise NotPiecewiseLinear("the network returns several values; expected the logits alone")
-            logits = index[node.args[0]]
-        else:
-            step, shape = _step(node, model, index, shapes, len(shapes))
-            if step is None:
-                index[node] = index[node.all_input_nodes[0]]
-            else:
-                index[node] = step.output
-                shapes[step.output] = shape
-                steps.append(step)
-    layers = tuple(step.layer for step in steps if step.kind == "linear")
-    return Program(tuple(steps), logits, layers, {name: index[node] for name, node in activations.items()})
-
-
-def _step(
-    node: fx.Node, model: nn.Module, index: dict[fx.Node, int], shapes: dict[int, tuple[int, ...]], output: int
-) -> tuple[Step | None, tuple[int, ...]]:
-    """The step of one graph node with its output's shape; None for an identity."""
-    sources = tuple(index[arg] for arg in node.args if isinstance(arg, fx.Node))
-    shape = shapes[sources[0]] if sources else ()
-    target: Any = node.target
-    if node.op == "call_module":
-        name = str(target)
-        module = model.get_submodule(name)
-        if type(module) is nn.Linear:
-            if len(shape) != 1:
-                raise NotPiecewiseLinear(
-                    f"layer {name!r} is applied at every position of a value of shape {shape}; "
-                    f"its weights meet several inputs of one sample, which the factorized form "
-                    f"does not cover"
-                )
-            if shape[0] != module.in_features:
-                raise ValueError(
-                    f"layer {name!r} receives {shape[0]} features; expected {module.in_features}. Give x "
-                    f"the features the model was trained on"
-                )
-            return Step("linear", output, sources, layer=name), (module.out_features,)
-        if isinstance(module, _IDENTITIES):
-            return None, shape
-        if type(module) is nn.ReLU:
-            return Step("relu", output, sources), shape
-        if type(module) is nn.LeakyReLU:
-            return Step("relu", output, sources, slope=float(module.negative_slope)), shape
-        if type(module) is nn.Flatten and module.start_dim == 1 and module.end_dim == -1:
-            return _flatten(output, sources, shape)
-        raise NotPiecewiseLinear(
-            f"module {name!r} is a {type(module).__name__}, which is not known to be piecewise linear"
-        )
-    if node.op == "call_function":
-        if target in _RELUS:
-            return Step("relu", output, sources), shape
-        if target is functional.leaky_relu:
-            slope = node.args[1] if len(node.args) > 1 else node.kwargs.get("negative_slope", 0.01)
-            return Step("relu", output, sources, slope=float(slope)), shape  # type: ignore[arg-type]
-        if target in _DROPOUTS:
-            return None, shape
-        if target is torch.flatten and _flattens_all(node):
-            return _flatten(output, sources, shape)
-        if target in _ADDS and len(sources) == 2 and not node.kwargs and shapes[sources[0]] == shapes[sources[1]]:
-            return Step("add", output, sources), shape
-    if node.op == "call_method":
-        if target == "relu":
-            return Step("relu", output, sources), shape
-        if target == "flatten" and _flattens_all(node):
-            return _flatten(output, sources, shape)
-    label = target if isinstance(target, str) else _name(target)
-    raise NotPiecewiseLinear(f"operation {label!r} (node {node.name!r}) is not known to be piecewise linear")
-
-
-def _flatten(output: int, sources: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Step | None, tuple[int, ...]]:
-    if len(shape) == 1:
-        return None, shape
-    return Step("flatten", output, sources), (math.prod(shape),)
-
-
-def _flattens_all(node: fx.Node) -> bool:
-    start = node.args[1] if len(node.args) > 1 else node.kwargs.get("start_dim", 0)
-    end = node.args[2] if len(node.args) > 2 else node.kwargs.get("end_dim", -1)
-    return bool(start == 1 and end == -1)
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", repr(function))
+    return read_program(graph, model, features, activation_nodes(graph, model, input_name))

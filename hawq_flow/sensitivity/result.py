@@ -12,14 +12,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hawq_flow.document import exact_keys, version
 
-Method = Literal["exact", "hutchinson"]
+Method = Literal["exact", "sketch", "hutchinson"]
 SENSITIVITY_VERSION = 1
 
 
@@ -34,15 +34,16 @@ class LayerSensitivity:
     parameters:
         ``n``, the number of weights.
     trace:
-        Trace of the Hessian of the mean cross-entropy in this layer's weights; loss (nats) per squared weight.
+        Trace of the Hessian of the mean loss in this layer's weights; loss (cross-entropy: nats) per squared weight.
     method:
-        ``exact`` (layerwise Gauss-Newton identity) or ``hutchinson`` (PyHessian).
+        ``exact`` (layerwise Gauss-Newton identity), ``sketch`` (the same with random signs at the outputs) or
+        ``hutchinson`` (PyHessian).
     estimator_error, sampling_error:
         Standard errors of ``trace``: from the random probes (0.0 if exact), and from the finite data.
     samples:
         Training samples averaged over.
     iterations:
-        Hutchinson probes of every batch of data; 0 if exact.
+        Random probes of every sample (sketch) or batch of data (hutchinson); 0 if exact.
     converged:
         Whether ``estimator_error`` reached the requested relative error (always so if exact).
     top_eigenvalue:
@@ -77,7 +78,7 @@ class LayerSensitivity:
 class ActivationSensitivity:
     """Curvature of the loss in one activation tensor: a layer's output after its non-linearity, or the network's input.
 
-    ``trace`` is the mean over samples of the trace of the Hessian of that sample's cross-entropy in that sample's
+    ``trace`` is the mean over samples of the trace of the Hessian of that sample's loss in that sample's
     ``size`` activation elements. The other attributes are those of :class:`LayerSensitivity`.
     """
 
@@ -101,8 +102,8 @@ class ActivationSensitivity:
 class Sensitivity:
     """Sensitivities of a whole network, layers and activations in the order of the forward pass.
 
-    ``reason`` says why the method is not exact ("" when it is, or when another method was asked for); ``activations``
-    holds the input first, then every layer's output under the layer's name.
+    ``reason`` says why ``auto`` chose the method ("" when it was asked for by name), and why eigenvalues are of fewer
+    samples than asked for; ``activations`` holds the input first, then every layer's output under the layer's name.
     """
 
     layers: tuple[LayerSensitivity, ...]
@@ -190,7 +191,7 @@ def _check_values(entry: Mapping[str, Any], where: str) -> None:
         if key == "name":
             valid, expected = isinstance(value, str) and value != "", "a non-empty string"
         elif key == "method":
-            valid, expected = value in ("exact", "hutchinson"), "'exact' or 'hutchinson'"
+            valid, expected = value in get_args(Method), "'exact', 'sketch' or 'hutchinson'"
         elif key == "converged":
             valid, expected = isinstance(value, bool), "true or false"
         elif key in _INTEGERS:

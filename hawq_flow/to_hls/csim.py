@@ -8,6 +8,7 @@ simulations coexist.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,9 @@ from numpy.typing import ArrayLike
 
 from hawq_flow import tools
 from hawq_flow.numeric import IntArray
+from hawq_flow.to_hls.layout import Layout
 from hawq_flow.to_hls.project import ProjectError, write_rows
-from hawq_flow.to_hls.texts import CFLAGS, MANIFEST
+from hawq_flow.to_hls.texts import CFLAGS, MANIFEST, VERSION
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Csim:
     def run(self, x: ArrayLike, *, timeout_s: float = 600.0) -> dict[str, IntArray]:
         """Simulate integers (n, *input shape); return every output by name, int64 (n, *output shape).
 
+        Both are in the network's order, channels first; the port's order is the manifest's affair.
+
         Raises
         ------
         ValueError
@@ -56,17 +60,21 @@ class Csim:
         return self._outputs(self._printed(x, timeout_s))
 
     def trace(self, x: ArrayLike, *, timeout_s: float = 600.0) -> dict[str, IntArray]:
-        """Every layer's result by the network's value it carries, int64 (n, elements), and the outputs.
+        """Every layer's result by the network's value it carries, int64 (n, *shape), and the outputs.
 
         For simulations compiled with ``traced=True``; others give the outputs only.
         """
         printed = self._printed(x, timeout_s)
-        values = {value: printed[layer] for value, layer in self.manifest["values"].items() if layer in printed}
+        values = {
+            value: _in_network_order(printed[entry["layer"]], entry)
+            for value, entry in self.manifest["values"].items()
+            if entry["layer"] in printed
+        }
         return values | self._outputs(printed)
 
     def _outputs(self, printed: dict[str, IntArray]) -> dict[str, IntArray]:
         entries = self.manifest["outputs"]
-        return {e["value"]: printed[f"output {e['value']}"].reshape(-1, *e["shape"]) for e in entries}
+        return {e["value"]: _in_network_order(printed[f"output {e['value']}"], e) for e in entries}
 
     def _printed(self, x: ArrayLike, timeout_s: float) -> dict[str, IntArray]:
         port = self.manifest["inputs"][0]
@@ -81,7 +89,7 @@ class Csim:
             raise ValueError(f"csim: values from {rows.min()} to {rows.max()}; the port holds {low} to {high}")
         work = tools.fresh_folder(self.program.parent, "run")
         source, sink = work / "input.txt", work / "output.txt"
-        write_rows(source, rows)
+        write_rows(source, Layout.read(port["layout"]).to_firmware(rows))
         done = tools.run(
             [self.program, source.name], folder=work, timeout_s=timeout_s, stdout=sink, log=work / "log.txt"
         )
@@ -89,7 +97,11 @@ class Csim:
         try:
             flat = np.array(sink.read_bytes().split(), dtype=np.int64)
         except (ValueError, OverflowError) as error:
-            raise ProjectError(f"csim: {self.program.name} printed something else than integers: {error}") from error
+            odd = next((line for line in sink.read_bytes().splitlines() if re.search(rb"[^-+0-9\s]", line)), b"")
+            raise ProjectError(
+                f"csim: the program printed something else than integers: {odd.decode(errors='replace')!r}. A stream "
+                "read while empty, or left with data, means a layer that gives another number of elements than designed"
+            ) from error
         columns = sum(elements for _, elements in self.printed)
         if flat.size != len(rows) * columns:
             raise ProjectError(f"csim: {flat.size} integers came back, expected {columns} for each of {len(rows)} rows")
@@ -100,6 +112,11 @@ class Csim:
             result[name] = flat[:, start : start + elements]
             start += elements
         return result
+
+
+def _in_network_order(rows: IntArray, entry: dict[str, Any]) -> IntArray:
+    """What the firmware gives (n, elements), for a value with that entry of the manifest: (n, *shape)."""
+    return np.asarray(Layout.read(entry["layout"]).to_network(rows).reshape(-1, *entry["shape"]), dtype=np.int64)
 
 
 def read_manifest(project: Path | str) -> dict[str, Any]:
@@ -114,11 +131,11 @@ def read_manifest(project: Path | str) -> dict[str, Any]:
     if not isinstance(manifest, dict):
         raise ProjectError(f"{path}: a {type(manifest).__name__}; expected the table that to_hls.write_project wrote")
     missing = {"config", "inputs", "layers", "outputs", "top", "values"} - set(manifest)
-    if missing and manifest.get("version") == 1:
+    if missing and manifest.get("version") == VERSION:
         raise ProjectError(f"{path}: no {', '.join(sorted(missing))}; edited or cut short: write the project again")
-    if manifest.get("format") != "hawq_flow.hls" or manifest.get("version") != 1:
+    if manifest.get("format") != "hawq_flow.hls" or manifest.get("version") != VERSION:
         found = f"{manifest.get('format')!r} version {manifest.get('version')!r}"
-        raise ProjectError(f"{path}: {found}; expected 'hawq_flow.hls' version 1")
+        raise ProjectError(f"{path}: {found}; expected 'hawq_flow.hls' version {VERSION}; write the project again")
     return manifest
 
 

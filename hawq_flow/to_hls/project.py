@@ -26,8 +26,11 @@ from numpy.typing import ArrayLike
 from hawq_flow import __version__, interpret, to_qonnx, tools
 from hawq_flow.network import IntegerNetwork, OutputSpec
 from hawq_flow.numeric import IntArray
-from hawq_flow.to_hls import texts
-from hawq_flow.to_hls.plan import Design, FixedType, HlsConfig, Layer, design
+from hawq_flow.to_hls import extension, texts
+from hawq_flow.to_hls.config import HlsConfig
+from hawq_flow.to_hls.fixed import FixedType
+from hawq_flow.to_hls.graph import Layer
+from hawq_flow.to_hls.plan import Design, design
 
 VECTORS = 64
 _STAMP = "hawqflow"
@@ -82,7 +85,7 @@ def write_project(
         raise ProjectError(
             f"to_hls: the QONNX model has digest {found[:12]}, the network {network.digest[:12]}; export it again"
         )
-    plan = design(network, model, config.io_type)
+    plan = design(network, config)
     work = tools.fresh_folder(target.parent, f".{target.name}")
     try:
         log = target.parent / f"{target.name}.hls4ml.log"
@@ -122,6 +125,7 @@ def _generate(plan: Design, config: HlsConfig, work: Path) -> tuple[dict[str, di
     import hls4ml
     from qonnx.core.modelwrapper import ModelWrapper
 
+    extension.register()
     wrapper = ModelWrapper(plan.model)
     settings = hls4ml.utils.config_from_onnx_model(
         wrapper, granularity="name", backend=config.backend, default_reuse_factor=config.reuse_factor
@@ -129,6 +133,8 @@ def _generate(plan: Design, config: HlsConfig, work: Path) -> tuple[dict[str, di
     settings["Model"]["Strategy"] = config.strategy
     for name, type in plan.results.items():
         settings["LayerName"][name]["Precision"]["result"] = str(type)
+    for name, told in plan.settings.items():
+        settings["LayerName"][name].update(told)
     settings["Flows"] = ["convert"]  # up to the merging of nodes; write() runs the rest
     graph = hls4ml.converters.convert_from_onnx_model(
         wrapper,
@@ -149,21 +155,24 @@ def _generate(plan: Design, config: HlsConfig, work: Path) -> tuple[dict[str, di
     # By name; else hls4ml writes the model into its YAML, object by object.
     graph.config.config["OnnxModel"] = "hls4ml_model.onnx"
     graph.write()
+    for made in graph.get_layers():
+        _check_plumbing(made)
     layers = {}
     for layer, made in _matched(plan, graph):
         _check_types(layer, made)
+        _check_settings(plan, made)
         variable = made.get_output_variable()
         layers[layer.name] = {
             "variable": variable.name,
             "elements": int(np.prod(variable.shape)),
             "reuse_factor": int(made.get_attr("reuse_factor", 1)),
+            "strategy": str(made.get_attr("strategy", "none")).capitalize(),
             "types": {role: str(type) for role, type in layer.types.items()},
         }
     ports = [variable.name for variable in graph.get_output_variables()]
     if len(set(ports)) != len(plan.model.graph.output):
         raise ProjectError(
-            f"hls4ml made the output ports {', '.join(ports)}; expected {len(plan.model.graph.output)} distinct ones. "
-            "Two outputs may be the same value: list it once"
+            f"hls4ml made the output ports {', '.join(ports)}; expected {len(plan.model.graph.output)} distinct ones"
         )
     return layers, ports
 
@@ -186,6 +195,30 @@ def _matched(plan: Design, graph: Any) -> Iterator[tuple[Layer, Any]]:
 def _plumbing(layer: Any) -> bool:
     """Layers that copy streams for several readers; they carry their operand's type."""
     return bool(layer.class_name in ("Clone", "Repack"))
+
+
+def _check_plumbing(made: Any) -> None:
+    if not _plumbing(made):
+        return
+    source = str(made.get_input_variable().type.precision.definition_cpp())
+    for variable in made.get_variables():
+        text = str(variable.type.precision.definition_cpp())
+        if text != source:
+            raise ProjectError(
+                f"{made.name}: hls4ml copies a stream of {source} into one of {text}; its {made.class_name} differs "
+                "from the one this was written for (hls4ml 1.3.0)"
+            )
+
+
+def _check_settings(plan: Design, made: Any) -> None:
+    for name, told in plan.settings.items():
+        if made.name.endswith(f"_{name}") and "Conv" in made.class_name:
+            found = {
+                "ReuseFactor": made.get_attr("reuse_factor"),
+                "Strategy": str(made.get_attr("strategy")).capitalize(),
+            }
+            if any(found[key] != value for key, value in told.items()):
+                raise ProjectError(f"{made.name}: hls4ml took {found}, expected {dict(told)}")
 
 
 def _check_constants(layer: Layer, made: Any) -> None:
@@ -246,8 +279,8 @@ def _write_extras(
     tb = work / "tb_data"
     tb.mkdir(exist_ok=True)
     trace = interpret.trace(network, rows)
-    golden = [trace[output.name].reshape(len(rows), -1) for output in _outputs(network)]
-    write_rows(tb / "tb_input_features.dat", rows.reshape(len(rows), -1))
+    golden = [plan.values[o.name].layout.to_firmware(trace[o.name]) for o in _outputs(network, plan)]
+    write_rows(tb / "tb_input_features.dat", plan.values[network.inputs[0].name].layout.to_firmware(rows))
     write_rows(tb / "tb_output_predictions.dat", np.concatenate(golden, axis=1))
     manifest = _manifest(network, plan, config, layers, ports, len(rows))
     (work / texts.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
@@ -256,10 +289,10 @@ def _write_extras(
     (work / "README.md").write_text(texts.readme(manifest))
 
 
-def _outputs(network: IntegerNetwork) -> list[OutputSpec]:
-    """The outputs in the order of the top function's arguments: that of the ops, however the network lists them."""
-    position = {op.name: i for i, op in enumerate(network.ops)}
-    return sorted(network.outputs, key=lambda output: position[output.name])
+def _outputs(network: IntegerNetwork, plan: Design) -> list[OutputSpec]:
+    """The outputs in the order of the top function's arguments: that of the nodes, however the network lists them."""
+    position = {node.output[0]: i for i, node in enumerate(plan.model.graph.node)}
+    return sorted(network.outputs, key=lambda output: position[plan.values[output.name].tensor])
 
 
 def _default_vectors(network: IntegerNetwork) -> IntArray:
@@ -288,18 +321,18 @@ def _manifest(
     import hls4ml
 
     values = network.values
-    carriers = {value: [name for name in names if name in layers][-1] for value, names in plan.values.items()}
 
     def port(spec: Any, name: str, fields: tuple[str, ...]) -> dict[str, Any]:
         value = values[spec.name]
-        layer = layers[carriers[spec.name]]
+        layer = layers[plan.values[spec.name].carrier]
         return {
             "value": spec.name,
             "port": name,
             "type": layer["types"]["result"],
             "elements": int(np.prod(value.shape)),
             "shape": list(value.shape),
-            "order": "C order, channels first, batch excluded",
+            "order": plan.values[spec.name].layout.words(value.shape),
+            "layout": plan.values[spec.name].layout.document,
             "integers": str(value.type),
             "range": list(value.type.range),
             **{key: getattr(spec, key).tolist() for key in fields},
@@ -307,21 +340,24 @@ def _manifest(
 
     return {
         "format": "hawq_flow.hls",
-        "version": 1,
+        "version": texts.VERSION,
         "hawq_flow": __version__,
         "hls4ml": str(hls4ml.__version__),
         "digest": network.digest,
         "top": config.project,
         "config": {key: value for key, value in dataclasses.asdict(config).items() if key != "project"},
         "inputs": [
-            port(spec, layers[carriers[spec.name]]["variable"], ("scale", "zero_point", "mean", "std"))
+            port(spec, layers[plan.values[spec.name].carrier]["variable"], ("scale", "zero_point", "mean", "std"))
             for spec in network.inputs
         ],
         "outputs": [
-            port(spec, name, ("scale", "zero_point")) for spec, name in zip(_outputs(network), ports, strict=True)
+            port(spec, name, ("scale", "zero_point")) for spec, name in zip(_outputs(network, plan), ports, strict=True)
         ],
         "layers": dict(layers),
-        "values": carriers,
+        "values": {
+            name: {"layer": p.carrier, "shape": list(values[name].shape), "layout": p.layout.document}
+            for name, p in plan.values.items()
+        },
         "test_vectors": rows,
         "metadata": dict(network.metadata),
     }

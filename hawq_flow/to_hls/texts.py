@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 MANIFEST = "hawq_flow.json"
+VERSION = 2
+"""Of the manifest's format."""
 CFLAGS = ("-std=c++17", "-O1", "-fno-gnu-unique", "-w", "-Ifirmware/ap_types")
 """For the C simulation. -O1 compiles fastest and runs as fast as -O3; -w: the warnings of generated code and of
 ap_types are not ours to fix."""
@@ -104,7 +106,7 @@ check: csim
 def reuse(manifest: Mapping[str, Any]) -> str:
     """The reuse factor in words: the one asked for, and those that hls4ml took where it does not divide."""
     asked = manifest["config"]["reuse_factor"]
-    taken = [e["reuse_factor"] for e in manifest["layers"].values() if "accum" in e["types"]]
+    taken = [e["reuse_factor"] for e in manifest["layers"].values() if "weight" in e["types"]]
     if set(taken) <= {asked}:
         return f"reuse factor {asked}"
     return f"reuse factors {', '.join(map(str, taken))} ({asked} asked for)"
@@ -115,7 +117,7 @@ def readme(manifest: Mapping[str, Any]) -> str:
     config = manifest["config"]
     tool = "vitis-run --tcl build_prj.tcl --mode hls" if config["backend"] == "Vitis" else "vivado_hls -f build_prj.tcl"
     rows = "\n".join(
-        f"| {kind} `{e['port']}` | {e['value']} | {e['elements']} | {e['integers']}, `{e['type']}` | "
+        f"| {kind} `{e['port']}` | {e['value']} | {e['elements']} | {e['order']} | {e['integers']}, `{e['type']}` | "
         f"{e['range'][0]} to {e['range'][1]} |"
         for kind in ("input", "output")
         for e in manifest[f"{kind}s"]
@@ -129,11 +131,15 @@ Target: {config["backend"]}, part {config["part"]}, clock {config["clock_period_
 
 ## Ports: integers
 
-| port | value | elements | integers | range |
-|---|---|---|---|---|
+| port | value | elements | order | integers | range |
+|---|---|---|---|---|---|
 {rows}
 
-Elements are in C order of the shapes in `{MANIFEST}`. An input integer is `rint((raw - mean) / std / scale) +
+The network counts channels first, the firmware channels last: where the two differ the order says how, and
+`{MANIFEST}` as `layout`, in pieces: that many of the network's elements (C order) reshaped to `shape`, transposed by
+`axes`. In numpy: `port = x.reshape(shape).transpose(axes).ravel()`. The vectors in `tb_data` are in the ports' order.
+
+An input integer is `rint((raw - mean) / std / scale) +
 zero_point`, clipped to its range; an output means `scale * (integer - zero_point)`. Scales, zero points, mean and
 standard deviation are in `{MANIFEST}`; they are annotations, the firmware computes on integers only.
 
@@ -142,8 +148,8 @@ standard deviation are in `{MANIFEST}`; they are annotations, the firmware compu
 * `make check` compiles the C simulation with g++ and compares it with `tb_data`: exit code 1 on the first difference.
   (hls4ml's own testbench, `{manifest["top"]}_test.cpp`, prints results but accepts any.)
 * `{tool}` synthesizes with the vendor tool; `project.tcl` holds part and clock.
-* `model.onnx` is the QONNX model this came from, `hls4ml_model.onnx` the same graph as hls4ml was given it (one row,
-  plain names). The type of every layer is in `{MANIFEST}`; `hls4ml_config.yml` alone, with its 'auto', does not
-  reproduce them.
+* `model.onnx` is the QONNX model this came from, `hls4ml_model.onnx` the same network as hls4ml was given it (one row,
+  plain names, channels last; nodes of the domain `hawq_flow` are those that stock hls4ml cannot read). The type of
+  every layer is in `{MANIFEST}`; `hls4ml_config.yml` alone, with its 'auto', does not reproduce them.
 * Constants are compiled in (`firmware/weights/*.h`): the C simulation runs the arrays that are synthesized.
 """

@@ -2,41 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import ArrayLike, NDArray
-from onnx import helper, numpy_helper
 
 from hawq_flow.interpret import check_inputs
-from hawq_flow.network import IntegerNetwork, Requantize
+from hawq_flow.network import IntegerNetwork, Lookup, Requantize, Value
 from hawq_flow.numeric import IntArray, Rounding
-from hawq_flow.to_qonnx.exporting import with_batch
+from hawq_flow.to_qonnx.evaluation import evaluate
+from hawq_flow.to_qonnx.exporting import BATCH, with_batch
 from hawq_flow.to_qonnx.plan import NotExact, check
+
+BLOCK_ELEMENTS = 1 << 25
+"""Elements of all tensors of a block of rows together: 128 MiB in float32. Rows run in blocks no larger."""
 
 
 def precision_bits(network: IntegerNetwork) -> dict[str, int]:
     """For every value, the bits of mantissa with which its nodes are exact, whatever the data.
 
     A float of p bits (float32: 24, float64: 53) holds every integer of magnitude up to 2^p, and every such integer
-    times a power of two. A Requantize multiplies by ``m * 2^-c``, so it needs the bits of ``|x| * m``; half up adds
-    ``2^(c-1)`` to that numerator.
+    times a power of two. Sums and products of any op need the bits of its ``Value.bound``. A Requantize multiplies by
+    ``m * 2^-c``, so it needs the bits of ``|x| * m``; half up adds ``2^(c-1)`` to that numerator.
+    A Lookup subtracts the start of its table.
     """
     values = check(network)
     needed = {spec.name: values[spec.name].magnitude.bit_length() for spec in network.inputs}
     for op in network.ops:
         bound = values[op.name].bound
         if isinstance(op, Requantize):
-            product = values[op.input].magnitude * int(np.abs(op.multiplier).max())
-            if op.rounding is Rounding.HALF_UP:
-                product += (1 << int(op.shift.max())) >> 1
-            after = (product >> int(op.shift.min())) + int(np.abs(op.offset).max()) + 1
-            bound = max(product, after)
+            bound = _requantize_bound(op, values[op.input])
+        elif isinstance(op, Lookup):
+            bound = max(bound, abs(op.start), op.table.size - 1)
         needed[op.name] = bound.bit_length()
     return needed
+
+
+def _requantize_bound(op: Requantize, x: Value) -> int:
+    """The largest numerator of any node of a Requantize, over the power of two that it is divided by."""
+    product = x.magnitude * int(np.abs(op.multiplier).max())
+    after = (product >> int(op.shift.min())) + int(np.abs(op.offset).max()) + 1
+    if op.rounding is Rounding.HALF_UP and (op.multiplier != np.int64(1) << op.shift).any():
+        # A half is added where the shift is 0, too, so every numerator counts halves at least.
+        multiplier, shift = np.broadcast_arrays(np.abs(op.multiplier), op.shift)
+        for m, c in np.unique(np.stack([multiplier.ravel(), shift.ravel()]), axis=1).T.tolist():
+            product = max(product, (x.magnitude * m << int(c == 0)) + (1 << max(c, 1) - 1))
+    return max(product, after)
 
 
 def float32_exact(network: IntegerNetwork) -> list[str]:
@@ -55,6 +70,9 @@ class Execution:
 def execute(model: onnx.ModelProto, network: IntegerNetwork, x: ArrayLike | Mapping[str, ArrayLike]) -> Execution:
     """Run a QONNX model on integers: by qonnx's executor in float32 where that is proven exact, else wider.
 
+    Rows run in blocks, so that the tensors of the graph stay within ``BLOCK_ELEMENTS``; the returned values of all
+    rows, 8 bytes an element, are the rest of the memory needed.
+
     Parameters
     ----------
     model:
@@ -72,7 +90,7 @@ def execute(model: onnx.ModelProto, network: IntegerNetwork, x: ArrayLike | Mapp
     needed = precision_bits(network)
     worst = max(needed, key=lambda name: needed[name])
     if needed[worst] <= 24:
-        context = _run_qonnx(model, inputs)
+        run = _qonnx_executor(model)
         method = "qonnx executor, float32, proven exact: every intermediate fits 24 bits"
     else:
         dtype: type[np.floating[Any]] = np.float64 if needed[worst] <= 53 else np.longdouble
@@ -82,13 +100,30 @@ def execute(model: onnx.ModelProto, network: IntegerNetwork, x: ArrayLike | Mapp
                 f"{worst}: needs {needed[worst]} bits of mantissa; the widest float here has {mantissa}. "
                 "Use multipliers of fewer bits"
             )
-        context = evaluate(model, inputs, dtype)
         method = (
             f"same QONNX graph evaluated in float with {mantissa} bits of mantissa: float32 is not provably exact, "
             f"{worst} needs {needed[worst]} bits"
         )
-    wanted = [spec.name for spec in network.inputs] + [op.name for op in network.ops]
-    return Execution({name: _integers(context[name], name) for name in wanted}, method)
+
+        def run(block: Mapping[str, IntArray]) -> Mapping[str, NDArray[Any]]:
+            return evaluate(model, block, dtype, keep=list(network.values))
+
+    rows = len(next(iter(inputs.values())))
+    result = {name: np.empty((rows, *value.shape), dtype=np.int64) for name, value in network.values.items()}
+    step = max(1, BLOCK_ELEMENTS // _elements(model))
+    for start in range(0, rows, step):
+        context = run({name: array[start : start + step] for name, array in inputs.items()})
+        for name, array in result.items():
+            array[start : start + step] = _integers(context[name], name)
+    return Execution(result, method)
+
+
+def _elements(model: onnx.ModelProto) -> int:
+    """Elements of all tensors that one row brings with it."""
+    shapes = [
+        info.type.tensor_type.shape.dim for info in (*model.graph.input, *model.graph.value_info, *model.graph.output)
+    ]
+    return sum(math.prod(dim.dim_value for dim in dims[1:]) for dims in shapes if dims and dims[0].dim_param == BATCH)
 
 
 def _integers(array: NDArray[Any], name: str) -> IntArray:
@@ -98,59 +133,19 @@ def _integers(array: NDArray[Any], name: str) -> IntArray:
     return result
 
 
-def _run_qonnx(model: onnx.ModelProto, inputs: Mapping[str, IntArray]) -> dict[str, NDArray[Any]]:
-    """All tensors, by qonnx's own executor, the whole batch at once."""
+def _qonnx_executor(model: onnx.ModelProto) -> Callable[[Mapping[str, IntArray]], Mapping[str, NDArray[Any]]]:
+    """A function from inputs to all tensors, by qonnx's own executor, a whole block of rows at once."""
     from qonnx.core.modelwrapper import ModelWrapper
     from qonnx.core.onnx_exec import execute_onnx
 
-    rows = len(next(iter(inputs.values())))
-    wrapper = ModelWrapper(with_batch(model, rows))
-    feed = {name: array.astype(np.float32) for name, array in inputs.items()}
-    context: dict[str, NDArray[Any]] = execute_onnx(wrapper, feed, return_full_exec_context=True)
-    return context
+    wrappers: dict[int, ModelWrapper] = {}
 
+    def run(inputs: Mapping[str, IntArray]) -> Mapping[str, NDArray[Any]]:
+        rows = len(next(iter(inputs.values())))
+        if rows not in wrappers:
+            wrappers[rows] = ModelWrapper(with_batch(model, rows))
+        feed = {name: array.astype(np.float32) for name, array in inputs.items()}
+        context: dict[str, NDArray[Any]] = execute_onnx(wrappers[rows], feed, return_full_exec_context=True)
+        return context
 
-def evaluate(
-    model: onnx.ModelProto, inputs: Mapping[str, ArrayLike], dtype: type[np.floating[Any]] = np.float64
-) -> dict[str, NDArray[Any]]:
-    """All tensors of the graph, node by node in numpy with the given float, by the definitions of ONNX and QONNX.
-
-    Knows the node types :func:`export` writes and no others; shares nothing with the interpreter.
-    """
-    env: dict[str, NDArray[Any]] = {name: np.asarray(array).astype(dtype) for name, array in inputs.items()}
-    for tensor in model.graph.initializer:
-        array = numpy_helper.to_array(tensor)
-        env[tensor.name] = array if array.dtype.kind == "i" else array.astype(dtype)
-    for node in model.graph.node:
-        operands = [env[name] for name in node.input]
-        match node.op_type:
-            case "MatMul":
-                result = operands[0] @ operands[1]
-            case "Add":
-                result = operands[0] + operands[1]
-            case "Mul":
-                result = operands[0] * operands[1]
-            case "Max":
-                result = np.maximum(operands[0], operands[1])
-            case "Min":
-                result = np.minimum(operands[0], operands[1])
-            case "Reshape":
-                result = operands[0].reshape(operands[1].tolist())
-            case "Quant":
-                result = _quant_value(node, *operands)
-            case _:
-                raise NotExact(f"{node.name}: node type {node.op_type}; this evaluator knows the types export() writes")
-        env[node.output[0]] = result
-    return env
-
-
-def _quant_value(
-    node: onnx.NodeProto, x: NDArray[Any], scale: NDArray[Any], zero: NDArray[Any], bits: NDArray[Any]
-) -> NDArray[Any]:
-    """QONNX's Quant as its specification says: scale, shift, clip, round, and back."""
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    rounding = {b"ROUND": np.rint, b"FLOOR": np.floor}[attributes["rounding_mode"]]
-    signed, narrow = int(attributes["signed"]), int(attributes["narrow"])
-    high = np.ldexp(x.dtype.type(1), int(bits) - signed) - 1 - (narrow if not signed else 0)
-    low = -np.ldexp(x.dtype.type(1), int(bits) - 1) + narrow if signed else x.dtype.type(0)
-    return np.asarray((rounding(np.clip(x / scale + zero, low, high)) - zero) * scale)
+    return run

@@ -1,4 +1,4 @@
-"""The torch module made of the custom ops, its export, and the canonical form of the exported graph."""
+"""The export of the torch module, and the canonical form of the exported graph."""
 
 from __future__ import annotations
 
@@ -17,65 +17,13 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from hawq_flow import __version__
-from hawq_flow.network import Dense, IntegerNetwork, Requantize, Reshape, Value
-from hawq_flow.to_qonnx.ops import DOMAIN, OPSET, TRANSLATION
-from hawq_flow.to_qonnx.plan import check, declared_accumulator, plan_requantize, triple, weight_type
+from hawq_flow.network import Add, Conv, Dense, IntegerNetwork, SumPool, Value
+from hawq_flow.to_qonnx.module import QonnxModule
+from hawq_flow.to_qonnx.plan import check
+from hawq_flow.to_qonnx.symbolic import DOMAIN, OPSET, TRANSLATION
 
 BATCH = "batch"
 """Name of the symbolic batch dimension."""
-
-
-class QonnxModule(torch.nn.Module):
-    """The network as a torch module made of the custom ops: inputs (n, *shape) in, every op's value out, in order.
-
-    Runs in eager torch too: in float64 it gives the network's integers exactly under the bound of the module docstring.
-    """
-
-    def __init__(self, network: IntegerNetwork) -> None:
-        super().__init__()
-        self.network = network
-        values = check(network)
-        self._arguments: dict[str, tuple[Any, ...]] = {}
-        for op in network.ops:
-            match op:
-                case Dense():
-                    self._constant(f"{op.name}/weight", op.weight.T)
-                    self._constant(f"{op.name}/bias", op.bias)
-                    self._arguments[op.name] = (triple(weight_type(op)), declared_accumulator(op, values))
-                case Requantize():
-                    plan = plan_requantize(op, values)
-                    rank = len(values[op.name].shape)
-                    none = np.zeros(0)
-                    self._constant(f"{op.name}/factor", none if plan.identity else plan.factor)
-                    self._constant(f"{op.name}/offset", op.offset if plan.offset else none)
-                    self._constant(f"{op.name}/low", op.type.low(rank) if plan.bounds else none)
-                    self._constant(f"{op.name}/high", op.type.high(rank) if plan.bounds else none)
-                    wide = triple(plan.rounded) if plan.two_steps else []
-                    self._arguments[op.name] = (op.rounding.value, wide, triple(op.type))
-                case Reshape():
-                    self._arguments[op.name] = (list(op.to),)
-
-    def _constant(self, name: str, array: NDArray[Any]) -> None:
-        self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32).reshape(array.shape)))
-
-    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Every op's value, in the network's order; inputs in the network's order, whole numbers in a float dtype."""
-        ops = torch.ops.hawq_flow
-        env: dict[str, torch.Tensor] = {}
-        for spec, x in zip(self.network.inputs, inputs, strict=True):
-            env[spec.name] = ops.input(x, spec.name, triple(spec.type))
-        for op in self.network.ops:
-            x, arguments = env[op.inputs[0]], self._arguments[op.name]
-            match op:
-                case Dense():
-                    constants = [self.get_buffer(f"{op.name}/{what}") for what in ("weight", "bias")]
-                    env[op.name] = ops.dense(x, *constants, op.name, *arguments)
-                case Requantize():
-                    constants = [self.get_buffer(f"{op.name}/{what}") for what in ("factor", "offset", "low", "high")]
-                    env[op.name] = ops.requantize(x, *constants, op.name, *arguments)
-                case Reshape():
-                    env[op.name] = ops.reshape(x, op.name, *arguments)
-        return tuple(env[op.name] for op in self.network.ops)
 
 
 @contextlib.contextmanager
@@ -114,7 +62,7 @@ def _exported(network: IntegerNetwork) -> onnx.ModelProto:
             opset_version=OPSET,
             custom_translation_table=TRANSLATION,
             input_names=[f"{spec.name}/input" for spec in network.inputs],
-            output_names=[f"{op.name}/value" for op in network.ops],
+            output_names=[f"{op.name}/output" for op in network.ops],
             dynamic_shapes=(tuple({0: torch.export.Dim.DYNAMIC} for _ in examples),),
         )
     if program is None:
@@ -193,30 +141,48 @@ def _initializer(node: onnx.NodeProto) -> TensorProto:
     """A Constant node as an initializer: hls4ml reads only those."""
     value = helper.get_attribute_value(node.attribute[0])
     kind = node.attribute[0].name
-    if kind not in ("value_float", "value_ints"):
-        raise RuntimeError(f"{node.name}: Constant with {kind}; the symbolic functions write value_float or value_ints")
-    return numpy_helper.from_array(
-        np.array(value, dtype=np.float32 if kind == "value_float" else np.int64), node.output[0]
-    )
+    dtypes = {"value_float": np.float32, "value_floats": np.float32, "value_ints": np.int64}
+    if kind not in dtypes:
+        raise RuntimeError(f"{node.name}: Constant with {kind}; the symbolic functions write {', '.join(dtypes)}")
+    return numpy_helper.from_array(np.array(value, dtype=dtypes[kind]), node.output[0])
 
 
-def _info(name: str, shape: Sequence[int]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [BATCH, *shape])
+def _info(name: str, shape: Sequence[int], type: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, type, [BATCH, *shape])
 
 
 def _value_infos(
     network: IntegerNetwork, values: Mapping[str, Value], nodes: Sequence[onnx.NodeProto]
 ) -> list[onnx.ValueInfoProto]:
-    """Shapes of every tensor that is neither input nor output: an op's intermediates have the op's own shape."""
+    """Shapes of every tensor that is neither input nor output.
+
+    An op's intermediates have the op's own shape, but for quantized weights, for operands taken twice, and for the
+    partial sums of an Add whose operands broadcast.
+    """
     ends = {spec.name for spec in network.inputs} | {output.name for output in network.outputs}
-    weights = {f"{op.name}/weight_quant": op.weight.T.shape for op in network.ops if isinstance(op, Dense)}
+    weights: dict[str, Sequence[int]] = {}
+    own: dict[str, Sequence[int]] = {}
+    for op in network.ops:
+        own |= {f"{op.name}/again{i}": values[name].shape for i, name in enumerate(op.inputs)}
+        match op:
+            case Dense():
+                weights[f"{op.name}/weight_quant"] = op.weight.T.shape
+            case Conv():
+                weights[f"{op.name}/weight_quant"] = op.weight.shape
+            case SumPool():
+                weights[f"{op.name}/weight_quant"] = (values[op.name].shape[0], 1, *op.kernel)
+            case Add():
+                for i in range(1, len(op.operands) - 1):
+                    shapes = (values[name].shape for name in op.operands[: i + 1])
+                    own[f"{op.name}/sum{i}"] = np.broadcast_shapes(*shapes)
     infos = []
     for node in nodes:
         name = node.output[0]
         if name in weights:
             infos.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, weights[name]))
         elif name not in ends:
-            infos.append(_info(name, values[name.partition("/")[0]].shape))
+            kind = TensorProto.INT64 if node.op_type == "Cast" else TensorProto.FLOAT
+            infos.append(_info(name, own.get(name, values[name.partition("/")[0]].shape), kind))
     return infos
 
 

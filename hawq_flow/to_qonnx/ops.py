@@ -1,58 +1,46 @@
-"""One torch custom op for each IR op, and the table of symbolic functions that turn them into QONNX nodes."""
+"""One torch custom op for each IR op: what the exporter meets, and what eager torch computes.
+
+Tensors first, then the names and types that the symbolic function needs. ``type`` is [bits, signed, narrow]; an empty
+list stands for "no such type", an empty tensor for "no such constant". The eager implementations make the module
+runnable in torch, exact in float64 under the bound of the package's docstring (float64 convolutions are a matrix
+product in torch; the faster algorithms that divide exist for float32 alone). They are the meaning of the op; the
+exporter only needs the shapes, from the fake implementations below.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import onnx
+import numpy as np
 import torch
-from onnxscript import opset20 as standard
-from onnxscript.values import Opset
+from torch.nn import functional
 
+from hawq_flow.network import window_shape
 from hawq_flow.numeric import IntType, Rounding
-
-DOMAIN = "qonnx.custom_op.general"
-OPSET = 20
-
-
-def _register_schema() -> None:
-    """Tell onnx the operator schema of QONNX's Quant, which the exporter needs to build the node (once a process)."""
-    if onnx.defs.has("Quant", DOMAIN):
-        return
-    schema = onnx.defs.OpSchema
-    floats = [("T", ["tensor(float)"], "float32, as QONNX executes it")]
-    schema_of_quant = schema(
-        "Quant",
-        DOMAIN,
-        1,
-        doc="(clip(round(x / scale + zeropt)) - zeropt) * scale over the integers of bitwidth bits.",
-        inputs=[schema.FormalParameter(name, "T") for name in ("x", "scale", "zeropt", "bitwidth")],
-        outputs=[schema.FormalParameter("y", "T")],
-        type_constraints=floats,
-        attributes=[
-            schema.Attribute("signed", schema.AttrType.INT, required=True),
-            schema.Attribute("narrow", schema.AttrType.INT, required=True),
-            schema.Attribute("rounding_mode", schema.AttrType.STRING, required=False),
-        ],
-    )
-    onnx.defs.register_schema(schema_of_quant)
-
-
-_register_schema()
-_qonnx = Opset(DOMAIN, 1)
-
-
-# --- one torch custom op for each IR op ------------------------------------------------------------------------------
-#
-# Tensors first, then the names and types that the symbolic function needs. `type` is [bits, signed, narrow]; an empty
-# list stands for "no such type". The eager implementations make the module runnable in torch (exact in float64 under
-# the bound of the module's docstring); they are the meaning of the op, the exporter only needs the shapes.
 
 
 def _clip(x: torch.Tensor, type: Sequence[int]) -> torch.Tensor:
     low, high = IntType(type[0], bool(type[1]), bool(type[2])).range
     return torch.clamp(x, low, high)
+
+
+def _padded(x: torch.Tensor, padding: Sequence[int], value: float) -> torch.Tensor:
+    """``x`` (n, channels, *space) with ``value`` around its space; all beginnings, then all ends."""
+    rank = len(padding) // 2
+    pairs = [(padding[i], padding[rank + i]) for i in reversed(range(rank))]  # torch begins with the last axis
+    return functional.pad(x, [n for pair in pairs for n in pair], value=value)
+
+
+def _convolve(
+    x: torch.Tensor, weight: torch.Tensor, stride: Sequence[int], padding: Sequence[int], groups: int
+) -> torch.Tensor:
+    convolve: Any = functional.conv1d if weight.ndim == 3 else functional.conv2d
+    result: torch.Tensor = convolve(_padded(x, padding, 0.0), weight.to(x.dtype), stride=tuple(stride), groups=groups)
+    return result
+
+
+# --- the ops ---------------------------------------------------------------------------------------------------------
 
 
 @torch.library.custom_op("hawq_flow::input", mutates_args=())
@@ -70,6 +58,23 @@ def _dense_op(
     accumulator: Sequence[int],
 ) -> torch.Tensor:
     acc = x @ weight.to(x.dtype) + bias.to(x.dtype)
+    return _clip(acc, accumulator) if accumulator else acc
+
+
+@torch.library.custom_op("hawq_flow::conv", mutates_args=())
+def _conv_op(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    name: str,
+    type: Sequence[int],
+    accumulator: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    groups: int,
+) -> torch.Tensor:
+    acc = _convolve(x, weight, stride, padding, groups)
+    acc = acc + bias.to(x.dtype).reshape([-1] + [1] * (weight.ndim - 2))
     return _clip(acc, accumulator) if accumulator else acc
 
 
@@ -102,14 +107,111 @@ def _reshape_op(x: torch.Tensor, name: str, shape: Sequence[int]) -> torch.Tenso
     return x.reshape([-1, *shape]).clone()
 
 
+@torch.library.custom_op("hawq_flow::pad", mutates_args=())
+def _pad_op(x: torch.Tensor, name: str, padding: Sequence[int], value: int) -> torch.Tensor:
+    return _padded(x, padding, float(value)).clone()
+
+
+@torch.library.custom_op("hawq_flow::max_pool", mutates_args=())
+def _max_pool_op(
+    x: torch.Tensor, name: str, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+) -> torch.Tensor:
+    pool: Any = functional.max_pool1d if len(kernel) == 1 else functional.max_pool2d
+    result: torch.Tensor = pool(_padded(x, padding, float("-inf")), tuple(kernel), tuple(stride))
+    return result
+
+
+@torch.library.custom_op("hawq_flow::sum_pool", mutates_args=())
+def _sum_pool_op(
+    x: torch.Tensor, weight: torch.Tensor, name: str, stride: Sequence[int], padding: Sequence[int]
+) -> torch.Tensor:
+    return _convolve(x, weight, stride, padding, weight.shape[0])
+
+
+@torch.library.custom_op("hawq_flow::upsample", mutates_args=())
+def _upsample_op(x: torch.Tensor, name: str, factors: Sequence[int]) -> torch.Tensor:
+    for axis, factor in enumerate(factors, start=2):
+        x = torch.repeat_interleave(x, factor, dim=axis)
+    return x.clone()
+
+
+@torch.library.custom_op("hawq_flow::concat", mutates_args=())
+def _concat_op(operands: Sequence[torch.Tensor], name: str, axis: int) -> torch.Tensor:
+    return torch.cat(list(operands), dim=axis + 1)
+
+
+@torch.library.custom_op("hawq_flow::add", mutates_args=())
+def _add_op(operands: Sequence[torch.Tensor], name: str) -> torch.Tensor:
+    total = operands[0] + operands[1]
+    for other in operands[2:]:
+        total = total + other
+    return total
+
+
+@torch.library.custom_op("hawq_flow::subtract", mutates_args=())
+def _subtract_op(left: torch.Tensor, right: torch.Tensor, name: str) -> torch.Tensor:
+    return left - right
+
+
+@torch.library.custom_op("hawq_flow::multiply", mutates_args=())
+def _multiply_op(left: torch.Tensor, right: torch.Tensor, name: str) -> torch.Tensor:
+    return left * right
+
+
+@torch.library.custom_op("hawq_flow::reduce_max", mutates_args=())
+def _reduce_max_op(x: torch.Tensor, name: str, axis: int) -> torch.Tensor:
+    return x.amax(dim=axis + 1, keepdim=True)
+
+
+@torch.library.custom_op("hawq_flow::reduce_sum", mutates_args=())
+def _reduce_sum_op(x: torch.Tensor, name: str, axis: int) -> torch.Tensor:
+    return x.sum(dim=axis + 1, keepdim=True)
+
+
+@torch.library.custom_op("hawq_flow::lookup", mutates_args=())
+def _lookup_op(x: torch.Tensor, table: torch.Tensor, name: str, start: int) -> torch.Tensor:
+    return table.to(x.dtype)[(x - start).to(torch.int64)]
+
+
+# --- their shapes ----------------------------------------------------------------------------------------------------
+
+
+def _windows(
+    x: torch.Tensor, outputs: int, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+) -> torch.Tensor:
+    shape = window_shape("window", tuple(x.shape[1:]), tuple(kernel), tuple(stride), tuple(padding))
+    return x.new_empty((x.shape[0], outputs, *shape))
+
+
+def _joint(operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    # All operands have the batch of the first; what broadcasts is behind it.
+    shape = np.broadcast_shapes(*(tuple(x.shape[1:]) for x in operands))
+    return operands[0].new_empty((operands[0].shape[0], *shape))
+
+
 @_input_op.register_fake
-def _(x: torch.Tensor, name: str, type: Sequence[int]) -> torch.Tensor:
+def _(x: torch.Tensor, *_: Any) -> torch.Tensor:
     return torch.empty_like(x)
 
 
 @_dense_op.register_fake
-def _(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *_: Any) -> torch.Tensor:
+def _(x: torch.Tensor, weight: torch.Tensor, *_: Any) -> torch.Tensor:
     return x.new_empty((x.shape[0], weight.shape[1]))
+
+
+@_conv_op.register_fake
+def _(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    name: str,
+    type: Sequence[int],
+    accumulator: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    groups: int,
+) -> torch.Tensor:
+    return _windows(x, weight.shape[0], weight.shape[2:], stride, padding)
 
 
 @_requantize_op.register_fake
@@ -122,90 +224,64 @@ def _(x: torch.Tensor, name: str, shape: Sequence[int]) -> torch.Tensor:
     return x.new_empty((x.shape[0], *shape))
 
 
-# --- one symbolic function for each custom op, and the table ---------------------------------------------------------
-#
-# The last node of a group defines the IR value; the exporter names it after the module's output. The others get
-# their names here: values `op/what`, nodes `op/what` likewise.
+@_pad_op.register_fake
+def _(x: torch.Tensor, name: str, padding: Sequence[int], value: int) -> torch.Tensor:
+    rank = len(padding) // 2
+    space = (n + padding[i] + padding[rank + i] for i, n in enumerate(x.shape[2:]))
+    return x.new_empty((*x.shape[:2], *space))
 
 
-def _named(value: Any, name: str) -> Any:
-    value.name = name
-    producer = value.producer()
-    if producer is not None:
-        producer.name = name
-    return value
+@_max_pool_op.register_fake
+def _(x: torch.Tensor, name: str, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> torch.Tensor:
+    return _windows(x, x.shape[1], kernel, stride, padding)
 
 
-def _constant(value: float, name: str) -> Any:
-    return _named(standard.Constant(value_float=float(value)), name)
+@_sum_pool_op.register_fake
+def _(x: torch.Tensor, weight: torch.Tensor, name: str, stride: Sequence[int], padding: Sequence[int]) -> torch.Tensor:
+    return _windows(x, x.shape[1], weight.shape[2:], stride, padding)
 
 
-def _quant(x: Any, name: str, type: Sequence[int], rounding: str = "ROUND") -> Any:
-    """A Quant of scale 1 and zero point 0; its parameters have tensors of their own, as hls4ml needs."""
-    bits, signed, narrow = type
-    return _qonnx.Quant(
-        x,
-        _constant(1.0, f"{name}/scale"),
-        _constant(0.0, f"{name}/zero_point"),
-        _constant(bits, f"{name}/bits"),
-        signed=int(signed),
-        narrow=int(narrow),
-        rounding_mode=rounding,
-    )
+@_upsample_op.register_fake
+def _(x: torch.Tensor, name: str, factors: Sequence[int]) -> torch.Tensor:
+    return x.new_empty((*x.shape[:2], *(n * f for n, f in zip(x.shape[2:], factors, strict=True))))
 
 
-def _given(constant: Any) -> bool:
-    """Whether an optional constant is there: an empty tensor stands for none."""
-    return constant.shape is not None and 0 not in tuple(constant.shape)
+@_concat_op.register_fake
+def _(operands: Sequence[torch.Tensor], name: str, axis: int) -> torch.Tensor:
+    shape = list(operands[0].shape)
+    shape[axis + 1] = sum(x.shape[axis + 1] for x in operands)
+    return operands[0].new_empty(shape)
 
 
-def _input_nodes(x: Any, name: str, type: Sequence[int]) -> Any:
-    return _quant(x, f"{name}/quant", type)
+@_add_op.register_fake
+def _(operands: Sequence[torch.Tensor], name: str) -> torch.Tensor:
+    return _joint(operands)
 
 
-def _dense_nodes(x: Any, weight: Any, bias: Any, name: str, type: Sequence[int], accumulator: Sequence[int]) -> Any:
-    quantized = _named(_quant(weight, f"{name}/weight_quant", type), f"{name}/weight_quant")
-    product = _named(standard.MatMul(x, quantized), f"{name}/matmul")
-    total = standard.Add(product, bias)
-    return _quant(_named(total, f"{name}/sum"), f"{name}/quant", accumulator) if accumulator else total
+@_subtract_op.register_fake
+def _(left: torch.Tensor, right: torch.Tensor, name: str) -> torch.Tensor:
+    return _joint([left, right])
 
 
-def _requantize_nodes(
-    x: Any,
-    factor: Any,
-    offset: Any,
-    low: Any,
-    high: Any,
-    name: str,
-    rounding: str,
-    wide: Sequence[int],
-    type: Sequence[int],
-) -> Any:
-    y, mode = x, "ROUND"
-    if _given(factor):
-        y = _named(standard.Mul(y, factor), f"{name}/scaled")
-        if rounding == Rounding.HALF_UP.value:
-            y = _named(standard.Add(y, _constant(0.5, f"{name}/half")), f"{name}/plus_half")
-        if rounding != Rounding.HALF_EVEN.value:
-            mode = "FLOOR"
-        if wide:
-            y, mode = _named(_quant(y, f"{name}/round", wide, mode), f"{name}/rounded"), "ROUND"
-    if _given(offset):
-        y = _named(standard.Add(y, offset), f"{name}/shifted")
-    if _given(low):
-        y = _named(standard.Max(y, low), f"{name}/above_low")
-        y = _named(standard.Min(y, high), f"{name}/below_high")
-    return _quant(y, f"{name}/quant", type, mode)
+@_multiply_op.register_fake
+def _(left: torch.Tensor, right: torch.Tensor, name: str) -> torch.Tensor:
+    return _joint([left, right])
 
 
-def _reshape_nodes(x: Any, name: str, shape: Sequence[int]) -> Any:
-    return standard.Reshape(x, _named(standard.Constant(value_ints=[-1, *shape]), f"{name}/shape"))
+@_reduce_max_op.register_fake
+def _(x: torch.Tensor, name: str, axis: int) -> torch.Tensor:
+    return _reduced(x, axis)
 
 
-TRANSLATION: dict[Callable[..., Any], Callable[..., Any]] = {
-    torch.ops.hawq_flow.input.default: _input_nodes,
-    torch.ops.hawq_flow.dense.default: _dense_nodes,
-    torch.ops.hawq_flow.requantize.default: _requantize_nodes,
-    torch.ops.hawq_flow.reshape.default: _reshape_nodes,
-}
-"""Custom op -> symbolic function: all that torch.onnx.export needs to know about this IR."""
+@_reduce_sum_op.register_fake
+def _(x: torch.Tensor, name: str, axis: int) -> torch.Tensor:
+    return _reduced(x, axis)
+
+
+def _reduced(x: torch.Tensor, axis: int) -> torch.Tensor:
+    return x.new_empty((*x.shape[: axis + 1], 1, *x.shape[axis + 2 :]))
+
+
+@_lookup_op.register_fake
+def _(x: torch.Tensor, *_: Any) -> torch.Tensor:
+    return torch.empty_like(x)

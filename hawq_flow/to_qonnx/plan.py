@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hawq_flow.network import Dense, IntegerNetwork, NetworkError, Requantize, Value, verify
-from hawq_flow.numeric import IntArray, IntType, Overflow, requantize
+from hawq_flow.network import Conv, Dense, IntegerNetwork, NetworkError, Requantize, Value, verify
+from hawq_flow.numeric import IntArray, IntType, Overflow, requantize, significant_bits
 
 
 class NotExact(NetworkError):
@@ -87,6 +87,14 @@ def plan_requantize(op: Requantize, values: Mapping[str, Value]) -> RequantizePl
                 f"{int((high + op.offset).max())} leave {op.type}; QONNX's Quant only saturates. Saturate instead, or "
                 "widen the type until nothing wraps"
             )
+    if not op.type.uniform:
+        for end in (op.type.low(rank), op.type.high(rank)):
+            bits = significant_bits(end)
+            if bits.max() > 24:
+                raise NotExact(
+                    f"{op.name}: bound {end.flat[bits.argmax()]} of a channel of type {op.type} has {bits.max()} "
+                    "significant bits; a float32 initializer holds 24. Use channels of at most 24 bits, or one width"
+                )
     factor = np.ldexp(op.multiplier.astype(np.float64), -op.shift)
     rounded = quant_type(int(low.min()), int(high.max()))
     return RequantizePlan(
@@ -94,7 +102,7 @@ def plan_requantize(op: Requantize, values: Mapping[str, Value]) -> RequantizePl
     )
 
 
-def weight_type(op: Dense) -> IntType:
+def weight_type(op: Dense | Conv) -> IntType:
     """The type the weights' Quant declares: the narrowest that holds them, narrow when the lowest value is not used."""
     type = quant_type(int(op.weight.min()), int(op.weight.max()))
     if type.signed and type.max_bits > 1 and int(op.weight.min()) > type.range[0]:
@@ -102,7 +110,7 @@ def weight_type(op: Dense) -> IntType:
     return type
 
 
-def declared_accumulator(op: Dense, values: Mapping[str, Value]) -> list[int]:
+def declared_accumulator(op: Dense | Conv, values: Mapping[str, Value]) -> list[int]:
     """The Quant of a declared accumulator; empty when there is none, or when no sum can leave it."""
     if op.accumulator is None:
         return []
@@ -146,8 +154,11 @@ def check(network: IntegerNetwork) -> Mapping[str, Value]:
             raise NotExact(f"output {output.name!r} is listed twice; an ONNX graph names each output once")
         seen.add(output.name)
     for op in network.ops:
-        if isinstance(op, Requantize):
-            plan_requantize(op, values)
-        elif isinstance(op, Dense):
-            declared_accumulator(op, values)
+        match op:
+            case Requantize():
+                plan_requantize(op, values)
+            case Dense() | Conv():
+                declared_accumulator(op, values)
+            case _:
+                pass
     return values

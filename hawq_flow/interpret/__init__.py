@@ -5,23 +5,28 @@ is exact in float32 BLAS, below 2^53 in float64, and only beyond that is it comp
 tells which; no data is consulted). A requantization multiplies by the float ``m * 2^-c``, which is exact because
 the product ``a * m`` has at most 53 significant bits and a power of two moves only the exponent; ``rint`` then
 rounds half to even. Rows are processed in blocks that stay in the cache.
+
+Modules: ``layout`` (how a block of values lies in memory), ``products`` (Dense and Conv), ``steps`` (every op).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hawq_flow.network import Dense, IntegerNetwork, NetworkError, Op, Requantize, Reshape, Value, forward
-from hawq_flow.numeric import IntArray, Overflow, Rounding, lossless_float, overflow_to
+from hawq_flow.interpret.products import Step
+from hawq_flow.interpret.steps import step
+from hawq_flow.network import IntegerNetwork, NetworkError, Op, forward
+from hawq_flow.numeric import IntArray
 
 BLOCK_BYTES = 1 << 19
-"""Working set aimed at for one value of a block of rows: about half a second-level cache."""
-_Step = Callable[..., NDArray[Any]]
+"""Size aimed at for the widest value of a block of rows: about half a second-level cache."""
+FEW_ROWS, FEW_BYTES = 16, 1 << 22
+"""Rows that matrix products and small images want together, and how large the widest value may be for their sake."""
 
 
 def run(network: IntegerNetwork, x: ArrayLike | Mapping[str, ArrayLike]) -> IntArray:
@@ -92,6 +97,12 @@ def check_inputs(network: IntegerNetwork, x: ArrayLike | Mapping[str, ArrayLike]
     return result
 
 
+def block_rows(network: IntegerNetwork) -> int:
+    """Rows evaluated together: as many as keep the widest value in the cache, else a few within bounds, else one."""
+    widest = 8 * max(int(np.prod(value.shape)) for value in network.values.values())
+    return max(BLOCK_BYTES // widest, min(FEW_ROWS, FEW_BYTES // widest), 1)
+
+
 def _evaluate(
     network: IntegerNetwork, x: ArrayLike | Mapping[str, ArrayLike], wanted: tuple[str, ...]
 ) -> dict[str, IntArray]:
@@ -100,8 +111,7 @@ def _evaluate(
     last_use = {name: i for i, (op, _) in enumerate(steps) for name in op.inputs}
     values = network.values
     rows = len(next(iter(inputs.values())))
-    widest = max(int(np.prod(value.shape)) for value in values.values())
-    block = max(16, BLOCK_BYTES // (8 * max(widest, 1)))
+    block = block_rows(network)
     result = {name: np.empty((rows, *values[name].shape), dtype=np.int64) for name in wanted}
     for start in range(0, rows, block):
         stop = min(start + block, rows)
@@ -109,8 +119,8 @@ def _evaluate(
         for name in wanted:
             if name in env:
                 result[name][start:stop] = env[name]
-        for i, (op, step) in enumerate(steps):
-            env[op.name] = step(*(env[name] for name in op.inputs))
+        for i, (op, compute) in enumerate(steps):
+            env[op.name] = compute(*(env[name] for name in op.inputs))
             if op.name in result:
                 result[op.name][start:stop] = env[op.name]
             for name in op.inputs:
@@ -119,65 +129,8 @@ def _evaluate(
     return result
 
 
-@lru_cache(maxsize=64)
-def _compile(network: IntegerNetwork) -> list[tuple[Op, _Step]]:
-    """Each op with the function that computes it, its constants converted once to the dtype its bound allows."""
+@lru_cache(maxsize=8)
+def _compile(network: IntegerNetwork) -> list[tuple[Op, Step]]:
+    """Each op with the function that computes it; a few networks are kept, for a network is evaluated in many calls."""
     values = network.values
-    return [(op, _step(op, values)) for op in network.ops]
-
-
-def _step(op: Op, values: Mapping[str, Value]) -> _Step:
-    match op:
-        case Dense():
-            return _dense(op, values[op.name])
-        case Requantize():
-            return _requantize(op, values[op.name])
-        case Reshape():
-            return lambda x: x.reshape((-1, *op.to))
-        case _:
-            return lambda *operands: forward(op, [np.asarray(x).astype(np.int64) for x in operands])
-
-
-def _dense(op: Dense, value: Value) -> _Step:
-    dtype = lossless_float(value.bound) or np.dtype(np.int64)
-    weight, bias = np.ascontiguousarray(op.weight.T.astype(dtype)), op.bias.astype(dtype)
-
-    def step(x: NDArray[Any]) -> NDArray[Any]:
-        acc = np.asarray(x, dtype=dtype) @ weight
-        acc += bias
-        if op.accumulator is not None:
-            return overflow_to(acc.astype(np.int64), op.accumulator, op.overflow, rank=1)
-        return np.asarray(acc)
-
-    return step
-
-
-def _requantize(op: Requantize, value: Value) -> _Step:
-    dtype = lossless_float(value.bound)
-    if dtype is None or op.overflow is Overflow.WRAP:
-        return lambda x: forward(op, [np.asarray(x).astype(np.int64)])
-    rank = len(value.shape)
-    # ldexp of an integer below 2^31 by at most 61 is exact in float64, and in float32 when the multiplier fits 24 bits.
-    factor = np.ldexp(op.multiplier.astype(np.float64), -op.shift).astype(dtype)
-    offset, low, high = op.offset.astype(dtype), op.type.low(rank).astype(dtype), op.type.high(rank).astype(dtype)
-    shifted = bool(op.offset.any())
-    # Without a shift there is nothing to round, and a half would not fit beside an odd sum near the float's limit.
-    half = np.where(op.shift > 0, 0.5, 0.0).astype(dtype)
-    # A clipped result needs no more than the type's width, so the next matrix product gets float32 when that is exact.
-    out = lossless_float(max(abs(value.type.range[0]), abs(value.type.range[1]))) or dtype
-
-    def step(x: NDArray[Any]) -> NDArray[Any]:
-        y = np.multiply(x, factor, dtype=dtype)
-        if op.rounding is Rounding.HALF_EVEN:
-            np.rint(y, out=y)
-        else:
-            if op.rounding is Rounding.HALF_UP:
-                y += half
-            np.floor(y, out=y)
-        if shifted:
-            y += offset
-        np.maximum(y, low, out=y)
-        np.minimum(y, high, out=y)
-        return np.asarray(y, dtype=out)
-
-    return step
+    return [(op, step(op, values)) for op in network.ops]

@@ -1,0 +1,156 @@
+"""The stages in order: an experiment's TOML becomes a verified firmware project, one artifact a stage.
+
+::
+
+    data -> float -> sensitivity -> plans -> qat -> lower -> export -> hls -> equality -> report
+
+Every stage is a function of earlier artifacts and its section of the configuration, kept by ``store.make``: it is
+skipped when its manifest matches. The folder of a run::
+
+    run/data, float, sensitivity      one artifact each (sensitivity only when there are mixed plans)
+    run/plans/NAME                    plan.json (and allocation.json, front.csv for a mixed plan)
+    run/qat/NAME, network/NAME, qonnx/NAME, equality/NAME
+    run/hls/NAME/BACKEND/project      hls4ml projects (or in the experiment's firmware folder), if it has [firmware]
+    run/report                        report.md, report.json, figures
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from hawq_flow import equality, store, summary
+from hawq_flow.config import check_layers
+from hawq_flow.flow.artifacts import Artifacts, once
+from hawq_flow.flow.figures import firmware_figures, write_report
+from hawq_flow.flow.inputs import FlowError
+from hawq_flow.plan import bops
+from hawq_flow.store import Artifact
+
+__all__ = ["STAGES", "Flow", "FlowError"]
+
+FEW_STEPS = 500
+"""Fewer optimizer steps than this draw a warning."""
+STAGES = ("data", "float", "sensitivity", "plans", "qat", "lower", "export", "hls", "equality", "report")
+
+
+class Flow(Artifacts):
+    """One run of an experiment. Artifacts are made on demand; :meth:`run` makes them all in order."""
+
+    def run(self, until: str = STAGES[-1]) -> None:
+        """Make every stage's artifacts up to and including ``until``.
+
+        Raises
+        ------
+        FlowError
+            On an unknown stage, or when a representation differs from the interpreter (its certificate is kept).
+        """
+        if until not in STAGES:
+            raise FlowError(f"unknown stage {until!r}; expected one of {', '.join(STAGES)}")
+        with store.locked(
+            self.out / "run", waiting=lambda: self.reporter.warning(f"another run is at work in {self.out}: waiting")
+        ):
+            for stage in STAGES[: STAGES.index(until) + 1]:
+                getattr(self, f"_run_{stage}")()
+
+    def _run_data(self) -> None:
+        self.data()
+        check_layers(self.experiment.allocate, [stage.name for stage in self.topology.layers])
+        for section, name in ((self.experiment.train, "train"), (self.experiment.qat, "qat")):
+            steps = section.epochs * math.ceil(len(self.split.train) / section.batch_size)
+            if 0 < steps < FEW_STEPS:
+                self.reporter.warning(
+                    f"[{name}] makes {steps} steps on {len(self.split.train):,} samples; fewer than {FEW_STEPS} rarely "
+                    "train to the end: lower batch_size or raise epochs"
+                )
+
+    def _run_float(self) -> None:
+        found = self.float_artifact().json("result.json")
+        trained = "" if self.experiment.train.epochs else ", not trained"
+        self.reporter.result(f"float: {self._figure(found)} on {found['test_samples']:,} test samples{trained}")
+
+    def _figure(self, found: Mapping[str, Any]) -> str:
+        """A result's measure in words."""
+        text = summary.show(self.measure, found[f"test_{self.measure}"])
+        return text + (f", AUC {found['test_auc']:.4f}" if "test_auc" in found else "")
+
+    def _run_sensitivity(self) -> None:
+        if self.mixed_names:
+            self.sensitivity()
+
+    def _run_plans(self) -> None:
+        for name in self.plan_names:
+            self.plan_artifact(name)
+        for name in self.plan_names:
+            plan = self.plan(name)
+            cost = bops(plan, self.topology.shapes)
+            self.reporter.result(f"{name}: {summary.widths(plan)}, {cost:,.0f} BOPs")
+
+    def _run_qat(self) -> None:
+        for name in self.plan_names:
+            found = self.qat(name).json("result.json")
+            self.reporter.result(f"{name}: {self._figure(found)} in integers")
+
+    def _run_lower(self) -> None:
+        for name in self.plan_names:
+            self.network_artifact(name)
+
+    def _run_export(self) -> None:
+        for name in self.plan_names:
+            self.qonnx(name)
+
+    def _run_hls(self) -> None:
+        for name in self.hls_plans:
+            for backend in self.experiment.firmware_backends:
+                taken = self.reuse_factors(name, backend)
+                if set(taken.values()) != {self.experiment.hls.reuse_factor}:
+                    self.reporter.warning(
+                        f"{name}, {backend}: hls4ml took other reuse factors than {self.experiment.hls.reuse_factor}: "
+                        + ", ".join(f"{layer} {factor}" for layer, factor in taken.items())
+                    )
+        for stale in self.stale_projects():
+            self.reporter.warning(f"{stale}: a project of an earlier run of other plans; not of this one. Delete it")
+
+    def _run_equality(self) -> None:
+        failed = []
+        for name in self.plan_names:
+            certificate = self.equality(name).json("equality.json")
+            try:
+                equality.require(certificate)
+            except equality.EqualityError as error:
+                failed.append(f"plan {name}: {error}")
+                continue
+            covered = self.equality(name).json("coverage.json")
+            failed += [f"plan {name}: {problem}" for problem in self.coverage_problems(name, covered)]
+            names = ", ".join(certificate["backends"])
+            ties, saturated = (sum(entry[what] for entry in covered.values()) for what in ("ties", "saturated"))
+            self.reporter.result(
+                f"{name}: 0 mismatches on {certificate['samples']:,} samples ({names}), which hit {ties:,} ties and "
+                f"{saturated:,} saturations"
+            )
+        if failed:
+            raise FlowError("\n".join(failed))
+
+    def _run_report(self) -> None:
+        artifact = self.report()
+        self.reporter.result(f"report: {artifact.path / 'report.md'}")
+
+    @once
+    def report(self) -> Artifact:
+        """``report.md``, ``report.json`` and the figures."""
+        names = self.plan_names
+        depends = {
+            "name": self.experiment.name,
+            "data": self.data().digest,
+            "float": self.float_artifact().digest,
+            "sensitivity": self.sensitivity().digest if self.mixed_names else None,
+            "plans": {name: self.plan_artifact(name).digest for name in names},
+            "qat": {name: self.qat(name).digest for name in names},
+            "network": {name: self.network_artifact(name).digest for name in names},
+            "equality": {name: self.equality(name).digest for name in names},
+            "firmware": firmware_figures(self),
+            "code": [store.code_digest("summary"), store.code_digest("flow.figures")],
+            "versions": store.versions("matplotlib", "numpy"),
+        }
+        return self._make("report", "report", depends, lambda folder: write_report(self, folder))

@@ -1,0 +1,106 @@
+"""What a run's report holds: figures collected from the artifacts, and the pages and pictures made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hawq_flow import equality, quality, store, summary
+from hawq_flow.flow.artifacts import Artifacts, write
+from hawq_flow.plan import bops, mean_weight_bits, weight_bits
+from hawq_flow.train import predict
+
+CLASSES_SHOWN = 40
+"""A confusion matrix of more classes is no figure."""
+
+
+def firmware_figures(flow: Artifacts) -> list[dict[str, Any]]:
+    """One entry for each HLS project."""
+    config, section = flow.experiment.hls, flow.experiment.firmware
+    if section is None:
+        return []
+    return [
+        {
+            "plan": name,
+            "backend": backend,
+            "project": f"{section.folder or '../hls'}/{name}/{backend.lower()}/project",
+            "network": flow.network(name).digest,
+            "part": config.part,
+            "clock_period_ns": config.clock_period_ns,
+            "io_type": config.io_type,
+            "strategy": config.strategy,
+            "reuse_factors": flow.reuse_factors(name, backend),
+        }
+        for name in flow.hls_plans
+        for backend in section.backends
+    ]
+
+
+def _tested(flow: Artifacts, result: dict[str, Any]) -> dict[str, Any]:
+    """A result's figures on the test set, by name: accuracy, or explained_variance with its error, and auc if any."""
+    names = (flow.measure, f"{flow.measure}_error", "auc", "auc_error")
+    return {name: result[f"test_{name}"] for name in names if f"test_{name}" in result}
+
+
+def plan_figures(flow: Artifacts, name: str) -> dict[str, Any]:
+    """Everything the report says of one plan."""
+    plan, shapes = flow.plan(name), flow.topology.shapes
+    result = flow.qat(name).json("result.json")
+    certificate = flow.equality(name).json("equality.json")
+    return {
+        **_tested(flow, result),
+        f"val_{flow.measure}": result[f"val_{flow.measure}"],
+        "bops": bops(plan, shapes),
+        "sparse_bops": bops(plan, shapes, result["zero_fraction"]),
+        "weight_bits": weight_bits(plan, shapes),
+        "mean_weight_bits": mean_weight_bits(plan, shapes),
+        "zero_fraction": result["zero_fraction"],
+        "equal": equality.equal(certificate),
+        "certificate": certificate,
+        "coverage": flow.equality(name).json("coverage.json"),
+        "digest": flow.network(name).digest,
+        "plan": plan.to_dict(),
+    }
+
+
+def write_report(flow: Artifacts, folder: Path) -> None:
+    """Write ``report.md``, ``report.json`` and the figures into ``folder``."""
+    found = flow.float_artifact().json("result.json")
+    plans = {name: plan_figures(flow, name) for name in flow.plan_names}
+    report: dict[str, Any] = {
+        "version": 1,
+        "experiment": flow.experiment.name,
+        "seed": flow.experiment.seed,
+        "data": flow.data().json("data.json"),
+        "samples": found["test_samples"],
+        "measure": flow.measure,
+        "trained": flow.experiment.train.epochs > 0,
+        "float": _tested(flow, found),
+        "reference": flow.plan_names[0],
+        "mixed": flow.mixed_names,
+        "firmware": firmware_figures(flow),
+        "plans": plans,
+        "figures": {flow.measure: f"{flow.measure}.png"},
+    }
+    pictures = {flow.measure: summary.quality_figure(report)}
+    if flow.mixed_names:
+        report["sensitivity"] = flow.sensitivity().json("sensitivity.json")
+        report["allocation"] = {n: flow.plan_artifact(n).file("allocation.txt").read_text() for n in flow.mixed_names}
+        pictures["sensitivity"] = summary.sensitivity_figure(report)
+    shown = (flow.mixed_names or flow.plan_names)[0]
+    out = predict(flow.quantized(shown), flow.standardized["test"])
+    classes = flow.split.classes
+    if flow.loss == "mse":
+        errors = quality.reconstruction_errors(out, flow.standardized["test"])
+        report["errors"] = {"plan": shown}
+        pictures["errors"] = summary.errors_figure(errors, flow.split.anomalous(flow.split.test), f"{shown} plan")
+    elif report["trained"] and len(classes) <= CLASSES_SHOWN:
+        matrix = summary.confusion(out.argmax(axis=1), flow.split.test.y, len(classes))
+        report["confusion"] = {"plan": shown, "classes": classes, "counts": matrix.tolist()}
+        title = f"{shown} plan: {plans[shown]['accuracy']:.1%} of {found['test_samples']:,}"
+        pictures["confusion"] = summary.confusion_figure(matrix, classes, title)
+    report["figures"] = {name: f"{name}.png" for name in pictures}
+    for name, picture in pictures.items():
+        summary.save(picture, folder / f"{name}.png")
+    store.write_json(folder / "report.json", report)
+    write(folder / "report.md", summary.markdown(report))
