@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hawq_flow.network.values import NetworkError, Shape, Value, declared, dims, frozen, limit
+from hawq_flow.network.values import Binary, Nary, NetworkError, Shape, Unary, Value, declared, dims, frozen, limit
 from hawq_flow.numeric import IntArray, Overflow
 
 MAX_TABLE = 1 << 16
@@ -36,7 +36,7 @@ def _from_ends(name: str, shape: Shape, low: IntArray, high: IntArray, bound: in
 
 
 @dataclass(frozen=True, eq=False)
-class Add:
+class Add(Nary):
     """Sum of two or more values whose scales agree: a residual connection, each branch requantized before."""
 
     name: str
@@ -48,11 +48,6 @@ class Add:
         object.__setattr__(self, "operands", tuple(self.operands))
         if len(self.operands) < 2:
             raise NetworkError(f"{self.name}: {len(self.operands)} operands; expected two or more")
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return self.operands
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result, or ``NetworkError``."""
@@ -68,7 +63,7 @@ class Add:
 
 
 @dataclass(frozen=True, eq=False)
-class Subtract:
+class Subtract(Binary):
     """``left - right``."""
 
     name: str
@@ -76,11 +71,6 @@ class Subtract:
     right: str
     layer: str = ""
     kind: ClassVar[str] = "Subtract"
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return (self.left, self.right)
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result, or ``NetworkError``."""
@@ -96,7 +86,7 @@ class Subtract:
 
 
 @dataclass(frozen=True, eq=False)
-class Multiply:
+class Multiply(Binary):
     """``left * right``, element by element."""
 
     name: str
@@ -104,11 +94,6 @@ class Multiply:
     right: str
     layer: str = ""
     kind: ClassVar[str] = "Multiply"
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return (self.left, self.right)
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result, or ``NetworkError``."""
@@ -125,26 +110,30 @@ class Multiply:
 
 
 @dataclass(frozen=True, eq=False)
-class ReduceMax:
-    """Largest element along ``axis`` (batch excluded), which stays with length 1."""
-
+class _Reduction(Unary):
     name: str
     input: str
     axis: int = 0
     layer: str = ""
-    kind: ClassVar[str] = "ReduceMax"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "axis", int(self.axis))
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return (self.input,)
-
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result, or ``NetworkError``."""
-        return _reduced(self.name, self.axis, shapes[0])
+        shape = shapes[0]
+        if not 0 <= self.axis < len(shape):
+            raise NetworkError(
+                f"{self.name}: axis {self.axis} of a value of shape ({dims(shape)}); expected 0 to {len(shape) - 1}"
+            )
+        return (*shape[: self.axis], 1, *shape[self.axis + 1 :])
+
+
+@dataclass(frozen=True, eq=False)
+class ReduceMax(_Reduction):
+    """Largest element along ``axis`` (batch excluded), which stays with length 1."""
+
+    kind: ClassVar[str] = "ReduceMax"
 
     def derive(self, values: Sequence[Value]) -> Value:
         """The largest low, and the largest high."""
@@ -155,26 +144,10 @@ class ReduceMax:
 
 
 @dataclass(frozen=True, eq=False)
-class ReduceSum:
+class ReduceSum(_Reduction):
     """Sum along ``axis`` (batch excluded), which stays with length 1."""
 
-    name: str
-    input: str
-    axis: int = 0
-    layer: str = ""
     kind: ClassVar[str] = "ReduceSum"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "axis", int(self.axis))
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return (self.input,)
-
-    def shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Shape of the result, or ``NetworkError``."""
-        return _reduced(self.name, self.axis, shapes[0])
 
     def derive(self, values: Sequence[Value]) -> Value:
         """Sums of the ends; the bound is the sum of the magnitudes."""
@@ -186,14 +159,8 @@ class ReduceSum:
         return _from_ends(self.name, shape, low, high, int(bound.max()))
 
 
-def _reduced(name: str, axis: int, shape: Shape) -> Shape:
-    if not 0 <= axis < len(shape):
-        raise NetworkError(f"{name}: axis {axis} of a value of shape ({dims(shape)}); expected 0 to {len(shape) - 1}")
-    return (*shape[:axis], 1, *shape[axis + 1 :])
-
-
 @dataclass(frozen=True, eq=False)
-class Lookup:
+class Lookup(Unary):
     """``table[x - start]``: any function of one integer, exact by being written down.
 
     ``table`` (entries,) is int64, at most ``MAX_TABLE`` entries; every integer that x can be has one.
@@ -217,11 +184,6 @@ class Lookup:
                 "Requantize its input to fewer bits"
             )
         limit(self.name, int(np.abs(self.table.astype(object)).max()), "an entry of the table", "scale it down")
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return (self.input,)
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result."""

@@ -12,6 +12,7 @@ import numpy as np
 from hawq_flow.network.values import (
     NetworkError,
     Shape,
+    Unary,
     Value,
     broadcast,
     channels,
@@ -37,7 +38,7 @@ _DERIVE_TERMS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
+class Dense(Unary):
     """``weight @ x + bias``: x (features,), weight (outputs, features), bias (outputs,), all int64.
 
     Attributes
@@ -68,11 +69,6 @@ class Dense:
         if self.accumulator is not None:
             modulus(self.accumulator, self.overflow, self.name)
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return (self.input,)
-
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result, or ``NetworkError``."""
         if shapes[0] != self.weight.shape[1:]:
@@ -92,7 +88,7 @@ class Dense:
 
 
 @dataclass(frozen=True, eq=False)
-class Conv:
+class Conv(Unary):
     """A convolution (cross-correlation, as in torch and ONNX) in one or two dimensions, dilation 1.
 
     ``y[o, p] = sum weight[o, c, k] * x[g(o) + c, p * stride + k - padding] + bias[o]`` with zeros outside of x, where
@@ -148,11 +144,6 @@ class Conv:
         """Whether every group has one input channel (and there is more than one group)."""
         return self.groups > 1 and self.weight.shape[1] == 1
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return (self.input,)
-
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result, or ``NetworkError``."""
         channels = self.weight.shape[1] * self.groups
@@ -190,7 +181,7 @@ class Conv:
 
 
 @dataclass(frozen=True, eq=False)
-class Requantize:
+class Requantize(Unary):
     """``overflow(round(x * multiplier / 2^shift) + offset)`` into ``type``: the dyadic rescale of a sum.
 
     ``multiplier``, ``shift`` and ``offset`` are int64, scalar or broadcastable over the value (one per channel:
@@ -217,11 +208,6 @@ class Requantize:
                 f"{self.name}: shifts from {self.shift.min()} to {self.shift.max()}; expected 0 to {MAX_SHIFT}"
             )
         modulus(self.type, self.overflow, self.name)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return (self.input,)
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result, or ``NetworkError``."""

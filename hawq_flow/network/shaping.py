@@ -9,8 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from hawq_flow.network.values import (
+    Nary,
     NetworkError,
     Shape,
+    Unary,
     Value,
     declared,
     dims,
@@ -23,7 +25,7 @@ from hawq_flow.numeric import Overflow
 
 
 @dataclass(frozen=True, eq=False)
-class Reshape:
+class Reshape(Unary):
     """The same integers in another shape (C order, batch excluded)."""
 
     name: str
@@ -34,11 +36,6 @@ class Reshape:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "to", tuple(int(n) for n in self.to))
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return (self.input,)
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result, or ``NetworkError``."""
@@ -65,7 +62,7 @@ def _spatial(name: str, shape: Shape, rank: int, what: str) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Pad:
+class Pad(Unary):
     """``x`` (channels, *space) with the integer ``value`` around its space.
 
     ``padding`` is ordered as in ONNX's ``pads`` restricted to space: all beginnings, then all ends. Before a
@@ -88,11 +85,6 @@ class Pad:
                 "ends"
             )
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return (self.input,)
-
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result, or ``NetworkError``."""
         rank = len(self.padding) // 2
@@ -114,33 +106,32 @@ class Pad:
 
 
 @dataclass(frozen=True, eq=False)
-class MaxPool:
-    """Largest element of every window, channel by channel; padding never wins.
-
-    ``kernel`` and ``stride`` have one entry an axis of space, ``padding`` as in :class:`Conv`.
-    """
-
+class _Pool(Unary):
     name: str
     input: str
     kernel: Shape
     stride: Shape
     padding: Shape
     layer: str = ""
-    kind: ClassVar[str] = "MaxPool"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", tuple(int(n) for n in self.kernel))
         set_window(self, self.kernel)
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return (self.input,)
-
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result, or ``NetworkError``."""
         _spatial(self.name, shapes[0], len(self.kernel), "a pool")
         return (shapes[0][0], *window_shape(self.name, shapes[0], self.kernel, self.stride, self.padding))
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPool(_Pool):
+    """Largest element of every window, channel by channel; padding never wins.
+
+    ``kernel`` and ``stride`` have one entry an axis of space, ``padding`` as in :class:`Conv`.
+    """
+
+    kind: ClassVar[str] = "MaxPool"
 
     def derive(self, values: Sequence[Value]) -> Value:
         """The largest of the windows' lows, and of their highs."""
@@ -156,33 +147,13 @@ class MaxPool:
 
 
 @dataclass(frozen=True, eq=False)
-class SumPool:
+class SumPool(_Pool):
     """Sum of every window, channel by channel, with zeros around: an average once a Requantize has divided it.
 
     ``kernel``, ``stride`` and ``padding`` as in :class:`MaxPool`; a global pool has the space as its kernel.
     """
 
-    name: str
-    input: str
-    kernel: Shape
-    stride: Shape
-    padding: Shape
-    layer: str = ""
     kind: ClassVar[str] = "SumPool"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "kernel", tuple(int(n) for n in self.kernel))
-        set_window(self, self.kernel)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return (self.input,)
-
-    def shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Shape of the result, or ``NetworkError``."""
-        _spatial(self.name, shapes[0], len(self.kernel), "a pool")
-        return (shapes[0][0], *window_shape(self.name, shapes[0], self.kernel, self.stride, self.padding))
 
     def derive(self, values: Sequence[Value]) -> Value:
         """Sums of the ends of the intervals; the bound is the sum of the magnitudes."""
@@ -199,7 +170,7 @@ class SumPool:
 
 
 @dataclass(frozen=True, eq=False)
-class Upsample:
+class Upsample(Unary):
     """Every element of space repeated ``factors`` times along each axis (nearest neighbour)."""
 
     name: str
@@ -212,11 +183,6 @@ class Upsample:
         object.__setattr__(self, "factors", tuple(int(n) for n in self.factors))
         if len(self.factors) not in (1, 2) or min(self.factors) < 1:
             raise NetworkError(f"{self.name}: factors {self.factors}; expected one or two numbers of 1 or more")
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return (self.input,)
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result, or ``NetworkError``."""
@@ -233,7 +199,7 @@ class Upsample:
 
 
 @dataclass(frozen=True, eq=False)
-class Concat:
+class Concat(Nary):
     """Operands side by side along ``axis`` (0: channels). Their scales must agree: requantize each before."""
 
     name: str
@@ -250,11 +216,6 @@ class Concat:
                 f"{self.name}: {len(self.operands)} operands along axis {self.axis}; expected two or more, and an axis "
                 "of 0 or more (batch excluded)"
             )
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the operands."""
-        return self.operands
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result, or ``NetworkError``."""

@@ -181,3 +181,37 @@ def joint_type(name: str, values: Sequence[Value]) -> IntType:
             "widest has 62. Requantize the unsigned ones to fewer bits"
         )
     return IntType.holding(low, high)
+
+
+class Unary:
+    """An op of one operand, its field ``input``."""
+
+    input: str
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the operands."""
+        return (self.input,)
+
+
+class Binary:
+    """An op of two operands, its fields ``left`` and ``right``."""
+
+    left: str
+    right: str
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the operands."""
+        return (self.left, self.right)
+
+
+class Nary:
+    """An op of any number of operands, its field ``operands``."""
+
+    operands: tuple[str, ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the operands."""
+        return self.operands
