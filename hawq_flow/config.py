@@ -213,6 +213,20 @@ class HlsStage:
 
 
 @dataclass(frozen=True)
+class EqualityConfig:
+    """What is compared beside the test set: ``drawn`` inputs, made to hit ties, saturation and borders.
+
+    For networks whose test set is small or synthetic. The C simulation is compared on the test set alone.
+    """
+
+    drawn: int = 0
+
+    def __post_init__(self) -> None:
+        if self.drawn < 0:
+            raise ValueError(f"drawn {self.drawn}; expected 0 or more inputs")
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A whole experiment; ``folder`` is where its TOML lies, which relative paths start from."""
 
@@ -229,6 +243,7 @@ class Experiment:
     allocate: AllocateConfig = field(default_factory=AllocateConfig)
     hls: HlsConfig = field(default_factory=HlsConfig)
     firmware: HlsStage | None = None
+    equality: EqualityConfig = field(default_factory=EqualityConfig)
 
     def __post_init__(self) -> None:
         if self.qat.loss != self.train.loss:

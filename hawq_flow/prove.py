@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from hawq_flow import coverage, equality, interpret
 from hawq_flow.equality import Backend, Result
 from hawq_flow.network import IntegerNetwork
@@ -19,6 +21,31 @@ BLOCK_BYTES = 1 << 27
 """Bytes that the values of one block of rows may take in int64, in one representation."""
 
 Backends = Mapping[str, Backend]
+
+
+def drawn(network: IntegerNetwork, rows: int) -> IntArray:
+    """Inputs (rows, *input shape) drawn to reach what data may not: ends, ties, borders; the same for the same network.
+
+    In turn: over the whole type; its two ends mixed; small integers, whose sums are small and often ties; and a few
+    large ones on zeros, whose windows reach over borders.
+    """
+    spec = network.inputs[0]
+    low, high = spec.type.range
+    rng = np.random.default_rng(int(network.digest[:16], 16))
+    result = np.empty((rows, *spec.shape), dtype=np.int64)
+    for row in range(rows):
+        match row % 4:
+            case 0:
+                result[row] = rng.integers(low, high, spec.shape, endpoint=True)
+            case 1:
+                result[row] = np.where(rng.random(spec.shape) < rng.random(), low, high)
+            case 2:
+                result[row] = np.clip(rng.integers(-3, 4, spec.shape), low, high)
+            case _:
+                few = rng.random(spec.shape) < 0.1
+                result[row] = np.where(few, rng.integers(low, high, spec.shape, endpoint=True), 0)
+    rank = len(spec.shape)
+    return np.clip(result, spec.type.low(rank), spec.type.high(rank))
 
 
 def block_rows(network: IntegerNetwork, limit: int = BLOCK_BYTES) -> int:

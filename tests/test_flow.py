@@ -390,6 +390,27 @@ def test_blocks_of_rows_do_not_change_the_certificate(
         assert found.json(name) == flow.equality("mixed").json(name)
 
 
+def test_drawn_inputs_are_compared_beside_the_test_set(
+    finished: tuple[Flow, Recorder], tiny: Experiment, tmp_path: Path
+) -> None:
+    flow, _ = finished
+    shutil.copytree(flow.out, tmp_path / "run")
+    changed = dataclasses.replace(_changed(tiny, "equality", drawn=60), firmware=None)
+    found = Flow(changed, tmp_path / "run").equality("mixed")
+    certificate = found.json("equality.json")
+    names = ["qat", "interpreter", "qonnx"]
+    assert list(certificate["backends"]) == [*names, *(f"{name}-drawn" for name in names)]
+    for name in names:
+        one, other = certificate["backends"][name], certificate["backends"][f"{name}-drawn"]
+        assert one["mismatches"] == other["mismatches"] == 0
+        assert other["elements"] * certificate["samples"] == one["elements"] * 60
+        assert other["method"] == f"{one['method']}; on 60 drawn inputs"
+    covered = found.json("coverage-drawn.json")
+    assert covered["x"]["ends"] > found.json("coverage.json")["x"]["ends"] / certificate["samples"]
+    assert sum(entry["ties"] for entry in covered.values()) > 0
+    assert "What the drawn inputs exercised" in found.file("equality.md").read_text()
+
+
 def test_another_seed_is_another_network(tiny: Experiment, tmp_path: Path) -> None:
     first, second = (Flow(dataclasses.replace(tiny, seed=s), tmp_path / str(s)).fresh_model() for s in (0, 1))
     assert not torch.equal(first.state_dict()["1.weight"], second.state_dict()["1.weight"])

@@ -101,3 +101,19 @@ def test_no_rows_prove_nothing(network: IntegerNetwork) -> None:
 def test_blocks_fit_the_memory_they_are_given(network: IntegerNetwork) -> None:
     assert prove.block_rows(network, 8 * 11 * 7) == 7  # 3 + 4 + 4 elements a row
     assert prove.block_rows(network, 10) == 1
+
+
+def test_drawn_inputs_reach_ends_ties_and_zeros(network: IntegerNetwork) -> None:
+    x = prove.drawn(network, 400)
+    assert x.shape == (400, 3)
+    assert (x.min(), x.max()) == (-32, 31)
+    assert np.array_equal(x, prove.drawn(network, 400)), "the same for the same network"
+    assert (np.abs(x[2::4]) <= 3).all()
+    assert set(np.unique(x[1::4])) == {-32, 31}
+    assert (x[3::4] == 0).mean() > 0.8
+    counts = coverage.count(network, interpret.trace(network, x))["out"]
+    assert counts.ties > 0
+    assert counts.saturated > 0
+    assert prove.drawn(network, 0).shape == (0, 3)
+    per_channel = IntegerNetwork((InputSpec("x", (3,), IntType((2, 6, 4), signed=True)),), network.ops, network.outputs)
+    assert per_channel.inputs[0].type.contains(prove.drawn(per_channel, 100))

@@ -196,7 +196,8 @@ def test_the_project_documents_itself(tiny: Path) -> None:
     assert manifest["outputs"][0]["value"] == "act4"
     assert 'set part "xc7z020clg400-1"' in (tiny / "project.tcl").read_text()
     readme = (tiny / "README.md").read_text()
-    for text in ("make check", "vitis-run --tcl build_prj.tcl", TINY.digest, "| input `x` | x | 4 | int16n", "C order"):
+    port = "| input `x` | x | 4 | C order of (4,), batch excluded | int16n"
+    for text in ("make check", "vitis-run --tcl build_prj.tcl", TINY.digest, port):
         assert text in readme
     model = onnx.load(tiny / "model.onnx")
     assert {e.key: e.value for e in model.metadata_props}["hawq_flow.digest"] == TINY.digest

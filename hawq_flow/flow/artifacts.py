@@ -34,7 +34,7 @@ from hawq_flow.lower import lower
 from hawq_flow.network import IntegerNetwork
 from hawq_flow.numeric import IntArray
 from hawq_flow.plan import BitPlan
-from hawq_flow.prove import prove
+from hawq_flow.prove import drawn, prove
 from hawq_flow.quant import QuantNetwork, quantize
 from hawq_flow.reporter import Reporter
 from hawq_flow.store import Artifact
@@ -384,9 +384,9 @@ class Artifacts(Inputs):
         return self._make("hls", f"{name}/{backend.lower()}", depends, build, self.firmware_folder)
 
     def reuse_factors(self, name: str, backend: str) -> dict[str, int]:
-        """The reuse factor hls4ml took for each dense layer; it replaces one that does not divide by the nearest."""
+        """The reuse factor hls4ml took for each layer with weights; the nearest, where the one asked for does not divide."""
         layers = json.loads(self.hls(name, backend).file("project/hawq_flow.json").read_text())["layers"]
-        return {layer: entry["reuse_factor"] for layer, entry in layers.items() if "accum" in entry["types"]}
+        return {layer: entry["reuse_factor"] for layer, entry in layers.items() if "weight" in entry["types"]}
 
     def stale_projects(self) -> list[Path]:
         """HLS projects in the firmware folder that other configurations left there."""
@@ -401,7 +401,11 @@ class Artifacts(Inputs):
 
     @once
     def equality(self, name: str) -> Artifact:
-        """``equality.json``, ``coverage.json``, ``equality.md``: the whole test set, every representation compared."""
+        """``equality.json``, ``coverage.json``, ``equality.md``: the whole test set, every representation compared.
+
+        With ``equality.drawn``, also every representation but the C simulation on drawn inputs (their names end in
+        ``-drawn``), and ``coverage-drawn.json``.
+        """
         backends = self.experiment.firmware_backends if name in self.hls_plans else []
         projects: dict[str, Artifact] = {backend: self.hls(name, backend) for backend in backends}
         depends = {
@@ -409,21 +413,25 @@ class Artifacts(Inputs):
             "network": self.network_artifact(name).digest,
             "qonnx": self.qonnx(name).digest,
             "hls": {backend: project.digest for backend, project in projects.items()},
+            "config": self.experiment.equality,
             "code": [store.code_digest("prove"), store.code_digest("lower")],
             "versions": store.versions("qonnx", "hls4ml", "torch", "numpy"),
         }
 
         def build(folder: Path) -> None:
-            certificate, counts = self._proof(name, projects)
-            covered = {value: entry.to_dict() for value, entry in counts.items()}
+            certificate, tested, made = self._proof(name, projects)
+            covered, more = ({value: entry.to_dict() for value, entry in counts.items()} for counts in (tested, made))
             store.write_json(folder / "equality.json", certificate)
             store.write_json(folder / "coverage.json", covered)
             page = [
                 equality.markdown(certificate, f"Equality of plan {name}"),
-                "What the compared inputs exercised:\n",
+                "What the test set exercised:\n",
                 coverage.markdown(covered),
                 *(f"\n**{problem}**" for problem in self.coverage_problems(name, covered)),
             ]
+            if more:
+                store.write_json(folder / "coverage-drawn.json", more)
+                page += ["\nWhat the drawn inputs exercised:\n", coverage.markdown(more)]
             write(folder / "equality.md", "\n".join(page) + "\n")
 
         return self._make("equality", f"equality/{name}", depends, build)
@@ -434,13 +442,12 @@ class Artifacts(Inputs):
 
     def _proof(
         self, name: str, projects: Mapping[str, Artifact]
-    ) -> tuple[dict[str, Any], dict[str, coverage.Coverage]]:
+    ) -> tuple[dict[str, Any], dict[str, coverage.Coverage], dict[str, coverage.Coverage]]:
         network = self.network(name)
         trained = self.quantized(name)
         model = onnx.load(self.qonnx(name).file("model.onnx"))
 
-        def backends(rows: slice) -> dict[str, Backend]:
-            values = trained.integers(torch.from_numpy(self.standardized["test"][rows]))
+        def compared(values: Mapping[str, torch.Tensor]) -> dict[str, Backend]:
             return {
                 "qat": equality.trace_backend(
                     {key: _whole(tensor, key) for key, tensor in values.items()}, "QAT module in evaluation, float64"
@@ -449,18 +456,37 @@ class Artifacts(Inputs):
                 "qonnx": equality.qonnx_backend(network, model),
             }
 
+        def backends(rows: slice) -> dict[str, Backend]:
+            return compared(trained.integers(torch.from_numpy(self.standardized["test"][rows])))
+
         with tempfile.TemporaryDirectory(prefix="hawq_flow-csim-") as build:
             simulations = {
                 f"csim-{backend.lower()}": equality.csim_backend(project.path / "project", Path(build) / backend)
                 for backend, project in projects.items()
             }
-            return prove(
+            certificate, counts = prove(
                 network,
                 network.inputs[0].integers(self.split.test.x),
                 backends,
                 simulations,
                 progress=lambda done, rows: self.reporter.progress(done, rows, f"{name}: rows compared"),
             )
+        if not (rows := self.experiment.equality.drawn):
+            return certificate, counts, {}
+        x = drawn(network, rows)
+        more, more_counts = prove(
+            network,
+            x,
+            lambda part: compared(trained.integers_of(x[part])),
+            {},
+            progress=lambda done, rows: self.reporter.progress(done, rows, f"{name}: drawn rows compared"),
+        )
+        entries = {
+            f"{key}-drawn": {**entry, "method": f"{entry['method']}; on {rows:,} drawn inputs"}
+            for key, entry in more["backends"].items()
+        }
+        certificate["backends"] |= entries
+        return certificate, counts, more_counts
 
 
 def _whole(tensor: torch.Tensor, name: str) -> IntArray:

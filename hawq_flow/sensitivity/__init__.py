@@ -41,12 +41,12 @@ from hawq_flow.sensitivity.hutchinson import (
     hutchinson_activations,
     hutchinson_layers,
 )
-from hawq_flow.sensitivity.linearity import compile_program
+from hawq_flow.sensitivity.linearity import NotPiecewiseLinear, compile_program
 from hawq_flow.sensitivity.loss import LossName, columns
 from hawq_flow.sensitivity.program import Program, Weights
-from hawq_flow.sensitivity.reading import NotPiecewiseLinear
 from hawq_flow.sensitivity.result import ActivationSensitivity, LayerSensitivity, Method, Sensitivity
 from hawq_flow.sensitivity.sketch import predicted_probes, sketch_traces
+from hawq_flow.topology import UnsupportedModelError
 
 __all__ = ["ActivationSensitivity", "LayerSensitivity", "LossName", "Method", "Sensitivity", "measure"]
 
@@ -127,10 +127,10 @@ def measure(
         )
     if not relative_error > 0:
         raise ValueError(f"sensitivity: relative_error {relative_error}; expected a positive number, such as 0.01")
-    names = check_model(model)
+    layer_modules = check_model(model)
     device = next(model.parameters()).device
     x, y = x.detach().to(device), None if y is None else y.detach().to(device)
-    outputs = check_data(model, x, y, loss)
+    names, outputs = check_data(model, layer_modules, x, y, loss)
     program, reason = None, ""
     if method != "hutchinson":
         try:
@@ -160,13 +160,15 @@ def measure(
                 "sensitivity: y is None, but the Hessian of this network depends on its targets "
                 f"({reason or 'method hutchinson'}); give targets, for an autoencoder its inputs"
             )
-        measured = (
-            hutchinson_activations(
-                model, input_name, x, y, loss, generator, tolerance=relative_error, max_iterations=max_iterations
-            )
-            if activations
-            else []
-        )
+        measured = []
+        if activations:
+            try:
+                measured = hutchinson_activations(
+                    model, input_name, x, y, loss, generator, tolerance=relative_error, max_iterations=max_iterations
+                )
+            except UnsupportedModelError as error:
+                left_out = "activations are left out: it is not known where they end"
+                reason = f"{reason}; {left_out}" if reason else f"{left_out}: {error}"
         layers = hutchinson_layers(
             model, names, x, y, loss, generator, tolerance=relative_error, max_iterations=max_iterations
         )

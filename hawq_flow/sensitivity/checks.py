@@ -7,13 +7,19 @@ import math
 import torch
 from torch import Tensor, nn
 
-from hawq_flow.sensitivity.linearity import is_layer, layer_calls, trace
 from hawq_flow.sensitivity.loss import LossName
-from hawq_flow.sensitivity.reading import NotPiecewiseLinear
+
+Layer = nn.Linear | nn.Conv1d | nn.Conv2d
+"""Modules whose weights a bit plan names."""
 
 
-def check_model(model: nn.Module) -> list[str]:
-    """Names of the layers in the order of the forward pass (of definition, when it cannot be traced)."""
+def check_model(model: nn.Module) -> dict[str, Layer]:
+    """The layers by name, in the order of definition, after checking them."""
+    if isinstance(model, Layer):
+        raise ValueError(
+            f"sensitivity: the model is a bare {type(model).__name__}, which has no name to plan bits for; wrap it: "
+            "nn.Sequential(layer)"
+        )
     norms = [
         f"{name} ({type(module).__name__})"
         for name, module in model.named_modules()
@@ -24,15 +30,14 @@ def check_model(model: nn.Module) -> list[str]:
             f"sensitivity: the model still has batch norm: {', '.join(norms)}. Fold it into the "
             f"preceding layers' weights first; traces and quantization errors must be of the same weights"
         )
-    modules = {name: module for name, module in model.named_modules() if is_layer(module)}
+    modules = {name: module for name, module in model.named_modules() if isinstance(module, Layer)}
     if not modules:
         raise ValueError("sensitivity: the model has no Linear, Conv1d or Conv2d layer; expected at least one")
     owners: dict[int, str] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        if not is_layer(module):
+        if not isinstance(module, Layer):
             continue
         weight = module.weight
-        assert isinstance(weight, Tensor)
         if not bool(torch.isfinite(weight).all()):
             raise ValueError(
                 f"sensitivity: layer {name!r} has {int((~torch.isfinite(weight)).sum())} weights that "
@@ -43,21 +48,16 @@ def check_model(model: nn.Module) -> list[str]:
                 f"sensitivity: layers {owners[id(weight)]!r} and {name!r} share one weight tensor; a bit "
                 f"plan gives every layer its own width: copy the weights"
             )
-    try:
-        called = list(layer_calls(trace(model), model))
-    except NotPiecewiseLinear:  # method 'exact' reports this later, with its reason; 'hutchinson' needs no graph
-        return list(modules)
-    unused = [name for name in modules if name not in called]
-    if unused:
-        raise ValueError(
-            f"sensitivity: forward() does not call {', '.join(unused)}; remove what is not used, or it "
-            f"would be given a width"
-        )
-    return called
+    return modules
 
 
-def check_data(model: nn.Module, x: Tensor, y: Tensor | None, loss: LossName) -> tuple[int, ...]:
-    """The shape of one sample's outputs, after checking samples and labels or targets against the model."""
+def check_data(
+    model: nn.Module, layers: dict[str, Layer], x: Tensor, y: Tensor | None, loss: LossName
+) -> tuple[list[str], tuple[int, ...]]:
+    """The layers' names in the order in which forward() calls them, and the shape of one sample's outputs.
+
+    Samples, and labels or targets, are checked against the model, which is run on two samples in evaluation mode.
+    """
     if x.ndim < 2 or not x.is_floating_point() or len(x) < 4:
         raise ValueError(
             f"sensitivity: x has shape {tuple(x.shape)} and dtype {x.dtype}; expected (n, *features) in "
@@ -75,6 +75,11 @@ def check_data(model: nn.Module, x: Tensor, y: Tensor | None, loss: LossName) ->
     first = next((module for _, module in model.named_modules() if isinstance(module, nn.Linear)), None)
     parameter = next(model.parameters())
     training = [module for module in model.modules() if module.training]
+    called: dict[str, None] = {}
+    hooks = [
+        layer.register_forward_pre_hook(lambda _module, _inputs, name=name: called.setdefault(name))
+        for name, layer in layers.items()
+    ]
     try:
         for module in training:
             module.training = False
@@ -88,14 +93,23 @@ def check_data(model: nn.Module, x: Tensor, y: Tensor | None, loss: LossName) ->
     finally:
         for module in training:
             module.training = True
-    if loss == "mse":
-        return _check_targets(x, y, outputs)
+        for hook in hooks:
+            hook.remove()
+    if unused := [name for name in layers if name not in called]:
+        raise ValueError(
+            f"sensitivity: forward() does not call {', '.join(unused)}; remove what is not used, or it "
+            f"would be given a width"
+        )
+    return list(called), _check_targets(x, y, outputs) if loss == "mse" else _check_labels(y, outputs)
+
+
+def _check_labels(y: Tensor | None, outputs: object) -> tuple[int, ...]:
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or outputs.shape[1] < 2:
         raise ValueError(
             f"sensitivity: the model returns {_described(outputs)}; expected logits of shape (n, C) with C >= 2 classes"
         )
     classes = int(outputs.shape[1])
-    assert y is not None  # checked above
+    assert y is not None  # check_data has looked
     if not 0 <= int(y.min()) <= int(y.max()) < classes:
         raise ValueError(
             f"sensitivity: labels run from {int(y.min())} to {int(y.max())}; the model's {classes} "

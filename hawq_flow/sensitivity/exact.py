@@ -270,7 +270,7 @@ class _Curvature:
         if self._whole:
             self._adjoints[place] = self._form.gradients(source, adjoint)
             return
-        self._adjoints[place] = self._form.channels_first(adjoint).flatten(2)
+        self._adjoints[place] = adjoint.flatten(2)
         self._patches[place[0]] = self._form.patches(source)
 
     def product(self, v: Tensor) -> Tensor:

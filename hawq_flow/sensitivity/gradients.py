@@ -1,8 +1,8 @@
 """What one layer's weight gradients are made of, sample by sample and adjoint by adjoint.
 
-A layer applies its weights at P positions: a dense layer at one (or at every position of a sequence), a convolution at
-every place of its kernel. With ``x_p`` the patch of inputs (J of them) at position p and ``u_p`` an adjoint of the
-outputs there, the gradient of the weights of one sample and one adjoint is ``G = sum_p u_p x_p^T``, group by group.
+A layer applies its weights at P positions: a dense layer at one, a convolution at every place of its kernel. With
+``x_p`` the patch of inputs (J of them) at position p and ``u_p`` an adjoint of the outputs there, the gradient of the
+weights of one sample and one adjoint is ``G = sum_p u_p x_p^T``, group by group.
 
 ``|G|^2`` summed over the K adjoints comes in two ways, of which the cheaper is taken (multiplications, one group):
 
@@ -37,10 +37,8 @@ class LayerForm:
     @classmethod
     def of(cls, operation: Operation, weight: Shape, output: Shape) -> LayerForm:
         """From the weight's shape and the shape of one sample's output."""
-        if isinstance(operation, Dense):
-            return cls(operation, weight, 1, weight[0], weight[1], math.prod(output[:-1]))
-        assert isinstance(operation, Convolution)
-        groups = operation.groups
+        assert isinstance(operation, (Dense, Convolution))
+        groups = 1 if isinstance(operation, Dense) else operation.groups
         return cls(operation, weight, groups, weight[0] // groups, math.prod(weight[1:]), math.prod(output[1:]))
 
     @property
@@ -76,7 +74,7 @@ class LayerForm:
     def patches(self, source: Tensor) -> Tensor:
         """What the weights meet: (n, groups, J, P) from inputs (n, *in)."""
         if isinstance(self.operation, Dense):
-            return source.reshape(len(source), 1, self.positions, self.inputs).transpose(2, 3)
+            return source.reshape(len(source), 1, self.inputs, 1)
         op = self.operation
         if all(k == 1 for k in op.kernel) and not any(op.padding):
             for axis, stride in enumerate(op.stride):
@@ -89,22 +87,16 @@ class LayerForm:
         columns = functional.unfold(
             source if len(op.kernel) == 2 else source.unsqueeze(2),
             one + op.kernel,
-            one + op.dilation,
+            1,
             zero + op.padding,
             one + op.stride,
         )
         return columns.reshape(len(source), self.groups, self.inputs, self.positions)
 
-    def channels_first(self, adjoint: Tensor) -> Tensor:
-        """(n, K, groups * outputs, P) from adjoints (n, K, *out)."""
-        if isinstance(self.operation, Dense):
-            return adjoint.reshape(*adjoint.shape[:2], self.positions, self.outputs).transpose(2, 3)
-        return adjoint.flatten(3) if adjoint.ndim > 3 else adjoint
-
     def outputs_of(self, adjoint: Tensor) -> Tensor:
         """(n, groups, K * outputs, P) from adjoints (n, K, *out)."""
         n, k = adjoint.shape[:2]
-        grouped = self.channels_first(adjoint).reshape(n, k, self.groups, self.outputs, self.positions)
+        grouped = adjoint.reshape(n, k, self.groups, self.outputs, self.positions)
         return grouped.transpose(1, 2).reshape(n, self.groups, k * self.outputs, self.positions)
 
     def gradients(self, source: Tensor, adjoint: Tensor) -> Tensor:

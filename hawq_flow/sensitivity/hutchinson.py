@@ -27,16 +27,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from hawq_flow.sensitivity import cost
 from hawq_flow.sensitivity.eigenvalues import top_eigenvalue
-from hawq_flow.sensitivity.linearity import activation_nodes, trace
+from hawq_flow.sensitivity.linearity import activation_stages
 from hawq_flow.sensitivity.loss import LossName, criterion, total
-from hawq_flow.sensitivity.reading import NotPiecewiseLinear
 from hawq_flow.sensitivity.result import ActivationSensitivity, LayerSensitivity
 from hawq_flow.sensitivity.sketch import SampleProbes
+from hawq_flow.topology import INPUT, Topology, read, stage_output
 
 _PROBES_PER_ROUND = 8
 _BATCH = 2048
@@ -261,21 +261,16 @@ def autograd_eigenvalue(
     return top_eigenvalue(product, weight.numel(), generator, tolerance=tolerance, device=x.device)
 
 
-class _FromActivation(fx.Interpreter):
-    """Runs a graph and makes the value of one node a leaf that requires a gradient."""
-
-    def __init__(self, module: fx.GraphModule, node: str) -> None:
-        super().__init__(module)
-        self._node = node
-        self.leaf = torch.empty(0)
-
-    def run_node(self, n: fx.Node) -> Any:
-        """Evaluate one node, cutting the graph at the chosen one."""
-        value = super().run_node(n)
-        if n.name == self._node:
-            self.leaf = value.detach().requires_grad_(True)
-            value = self.leaf.clone()  # what follows may work in place, which a leaf forbids
-        return value
+def _cut(topology: Topology, name: str, x: Tensor) -> tuple[Tensor, Tensor]:
+    """(outputs, leaf): the network on ``x`` from the value ``name`` on, which is a leaf that requires a gradient."""
+    leaf = x.detach().requires_grad_(name == INPUT)
+    values = {INPUT: leaf}
+    for stage in topology.stages:
+        value = stage_output(stage, [values[source] for source in stage.sources])
+        if stage.name == name:
+            value = leaf = value.detach().requires_grad_(True)
+        values[stage.name] = value
+    return values[topology.output], leaf
 
 
 def hutchinson_activations(
@@ -295,37 +290,28 @@ def hutchinson_activations(
 
     Raises
     ------
-    ValueError
-        If the forward pass cannot be traced, so that it is unknown where activations end.
+    UnsupportedModelError
+        If the model cannot be read as stages, so that it is unknown where activations end.
     """
     scratch = copy.deepcopy(model).eval().double()
     scratch.requires_grad_(False)
-    try:
-        graph = trace(scratch)
-        nodes = activation_nodes(graph, scratch, input_name)
-    except NotPiecewiseLinear as error:
-        raise ValueError(
-            f"activation sensitivities: {error}. Make forward() traceable by torch.fx, or pass "
-            f"activations=False and fix or tie the activation widths"
-        ) from error
-    module = fx.GraphModule(scratch, graph)
+    topology = read(scratch, tuple(x.shape[1:]))
     x, y = x.double(), y.double() if y.is_floating_point() else y
     batches = _batches(x, y, largest_batch(scratch, x, y, loss))
     results = []
-    for name, node in nodes.items():
+    for name, stage in activation_stages(topology, input_name).items():
         probes = SampleProbes(len(x), x.device)
         size = 0
         while not (probes.count and probes.reached(tolerance)) and probes.count < max_iterations:
             count = min(_PROBES_PER_ROUND, max(2, max_iterations - probes.count))
             parts = []
             for bx, by in batches:  # one graph at a time, made again in every round: memory does not grow with the data
-                run = _FromActivation(module, node.name)
-                outputs = run.run(bx.clone())
+                outputs, leaf = _cut(topology, stage, bx)
                 (gradient,) = torch.autograd.grad(
-                    total(loss, outputs, by), run.leaf, create_graph=True, materialize_grads=True
+                    total(loss, outputs, by), leaf, create_graph=True, materialize_grads=True
                 )
-                parts.append(torch.stack([_per_sample(run.leaf, gradient, generator) for _ in range(count)], 1))
-                size = run.leaf[0].numel()
+                parts.append(torch.stack([_per_sample(leaf, gradient, generator) for _ in range(count)], 1))
+                size = leaf[0].numel()
             probes.add(torch.cat(parts))
         results.append(
             ActivationSensitivity(

@@ -1,107 +1,61 @@
-"""Which networks the exact method holds for, decided by reading their traced graph.
+"""Which networks the exact method holds for, decided on their stages (:mod:`hawq_flow.topology`).
 
 The layerwise Gauss-Newton identity needs the outputs to be piecewise linear in one layer's weights with the others
-fixed: every operation between a layer and the outputs is piecewise linear, and the layer is used once. Such a network
-becomes a :class:`~hawq_flow.sensitivity.program.Program`; anything else is refused with the name of the module and the
-reason.
+fixed: every operation between a layer and the outputs is piecewise linear, and the layer is used once. All stages are
+so but softmax and tables, of which leaky ReLU and hard tanh are. Such a network becomes a
+:class:`~hawq_flow.sensitivity.program.Program`; anything else is refused with the name of the module and the reason.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from functools import partial
 
-import torch
-from torch import fx, nn
+from torch import Tensor, nn
 from torch.nn import functional
 
-from hawq_flow.sensitivity.calls import CLIPS, DROPOUTS, FLATTENS, IDENTITIES, LEAKY, RELUS, is_any
-from hawq_flow.sensitivity.program import Program
-from hawq_flow.sensitivity.reading import NotPiecewiseLinear, read_program
-
-_LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d)
-_UNARY: tuple[Any, ...] = (
-    *RELUS,
-    *LEAKY,
-    *CLIPS,
-    *DROPOUTS,
-    functional.gelu,
-    functional.silu,
-    functional.elu,
-    functional.softplus,
-    torch.sigmoid,
-    torch.tanh,
-    functional.sigmoid,
-    functional.tanh,
-    functional.hardsigmoid,
-    functional.hardswish,
+from hawq_flow.sensitivity.program import (
+    Clip,
+    Concatenation,
+    Convolution,
+    Dense,
+    Linear,
+    MaxPool,
+    Operation,
+    Program,
+    Relu,
+    Reshape,
+    Shape,
+    Step,
+    Sum,
 )
-_UNARY_METHODS = ("relu", "relu_", "sigmoid", "sigmoid_", "tanh", "tanh_")
+from hawq_flow.topology import INPUT, Stage, Topology, UnsupportedModelError, read, stage_output
+from hawq_flow.topology.floats import pad_space
 
 
-def is_layer(module: nn.Module) -> bool:
-    """Whether ``module`` has weights that a bit plan names: Linear, Conv1d or Conv2d."""
-    return isinstance(module, _LAYERS)
+class NotPiecewiseLinear(Exception):
+    """The identity cannot be shown to hold; the message names the module or operation and the reason."""
 
 
-def trace(model: nn.Module) -> fx.Graph:
-    """The graph of ``model``'s forward pass; :class:`NotPiecewiseLinear` when torch.fx cannot trace it."""
-    try:
-        return fx.Tracer().trace(model)
-    except (fx.proxy.TraceError, TypeError, RuntimeError, NotImplementedError) as error:
-        raise NotPiecewiseLinear(f"torch.fx cannot trace {type(model).__name__}.forward: {error}") from error
+def activation_stages(topology: Topology, input_name: str) -> dict[str, str]:
+    """The value that is the input's, and each layer's, output activation: ``INPUT``, or a stage's name.
 
-
-def layer_calls(graph: fx.Graph, model: nn.Module) -> dict[str, list[fx.Node]]:
-    """The nodes at which each layer of ``model`` is called, in the order of the first call."""
-    calls: dict[str, list[fx.Node]] = {}
-    for node in graph.nodes:
-        if node.op == "call_module" and is_layer(model.get_submodule(str(node.target))):
-            calls.setdefault(str(node.target), []).append(node)
-    return calls
-
-
-def activation_nodes(graph: fx.Graph, model: nn.Module, input_name: str) -> dict[str, fx.Node]:
-    """The node whose value is the input's, and each layer's, output activation.
-
-    A layer's activation is its output after the element-wise operations that alone read it (ReLU, sigmoid, dropout,
-    flatten, ...; batch norm is folded, an identity), so the tensor that a quantizer after the non-linearity sees. A
-    pool after it is not part of it, nor is an addition, nor the ReLU after an addition.
-
-    Raises
-    ------
-    NotPiecewiseLinear
-        If the network has not one input, or a layer is called twice (it then has two activations).
+    A layer's activation is its stage's output (batch norm and ReLU are in it), or what a function of one element makes
+    of that when it alone reads it: so the tensor that a quantizer after the non-linearity sees. A pool after it is not
+    part of it, nor is an addition, nor the ReLU after an addition.
     """
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    if len(inputs) != 1:
-        raise NotPiecewiseLinear(f"the network has {len(inputs)} inputs; expected one")
-    found = {input_name: inputs[0]}
-    for name, nodes in layer_calls(graph, model).items():
-        if len(nodes) > 1:
-            raise NotPiecewiseLinear(
-                f"layer {name!r} is called {len(nodes)} times: the logits are not linear in its "
-                f"weights, and it has no single output"
-            )
-        node = nodes[0]
-        while len(node.users) == 1 and _is_unary(user := next(iter(node.users)), model):
-            node = user
-        found[name] = node
+    found = {input_name: INPUT}
+    for layer in topology.layers:
+        name = layer.name
+        while name != topology.output and len(readers := topology.readers[name]) == 1:
+            if readers[0].kind not in ("activation", "table", "reshape"):
+                break
+            name = readers[0].name
+        found[layer.name] = name
     return found
 
 
-def _is_unary(node: fx.Node, model: nn.Module) -> bool:
-    if node.op == "call_module":
-        module = model.get_submodule(str(node.target))
-        elementwise = type(module).__module__ == "torch.nn.modules.activation" and not isinstance(
-            module, (nn.Softmax, nn.Softmin, nn.LogSoftmax, nn.Softmax2d, nn.MultiheadAttention)
-        )
-        return elementwise or isinstance(module, (*IDENTITIES, nn.Flatten))
-    if node.op == "call_method":
-        return node.target in (*_UNARY_METHODS, *FLATTENS)
-    return node.op == "call_function" and is_any(node.target, (*_UNARY, *FLATTENS))
-
-
-def compile_program(model: nn.Module, features: tuple[int, ...], input_name: str) -> Program:
+def compile_program(model: nn.Module, features: Shape, input_name: str) -> Program:
     """Read ``model`` as a program, or raise :class:`NotPiecewiseLinear` naming what stands in the way.
 
     Parameters
@@ -113,5 +67,61 @@ def compile_program(model: nn.Module, features: tuple[int, ...], input_name: str
     input_name:
         The name by which the plan knows the network's input.
     """
-    graph = trace(model)
-    return read_program(graph, model, features, activation_nodes(graph, model, input_name))
+    try:
+        topology = read(model, features)
+    except UnsupportedModelError as error:
+        raise NotPiecewiseLinear(str(error)) from error
+    shapes, steps, at = [topology.input_shape], list[Step](), {INPUT: 0}
+
+    def emit(operation: Operation, sources: tuple[int, ...], shape: Shape) -> int:
+        steps.append(Step(operation, len(shapes), sources))
+        shapes.append(shape)
+        return len(shapes) - 1
+
+    for stage in topology.stages:
+        sources = tuple(at[source] for source in stage.sources)
+        rank = len(stage.kernel)
+        begins, ends = stage.padding[:rank], stage.padding[rank:]
+        if stage.kind == "conv" and begins != ends:  # an operation's own zeros are as many on both sides
+            shape = shapes[sources[0]]
+            space = (n + begin + end for n, begin, end in zip(shape[1:], begins, ends, strict=True))
+            sources = (emit(Linear(partial(pad_space, padding=stage.padding)), sources, (shape[0], *space)),)
+            begins = (0,) * rank
+        value = sources[0] if stage.kind == "activation" else emit(_operation(stage, begins), sources, stage.shape)
+        if stage.activation:
+            value = emit(Relu() if stage.activation == "relu" else Clip(0.0, 6.0), (value,), stage.shape)
+        at[stage.name] = value
+    activations = {name: at[stage] for name, stage in activation_stages(topology, input_name).items()}
+    return Program(tuple(steps), tuple(shapes), at[topology.output], activations)
+
+
+def _operation(stage: Stage, padding: Shape) -> Operation:
+    """What the stage does before its activation; ``padding`` is on both sides of each axis of space."""
+    assert stage.batch_norm is None, "batch norm is refused before"
+    match stage.kind:
+        case "linear":
+            return Dense(stage.name)
+        case "conv":
+            return Convolution(stage.name, stage.kernel, stage.stride, padding, stage.groups)
+        case "add":
+            return Sum()
+        case "concat":
+            return Concatenation()
+        case "max":
+            return MaxPool(stage.kernel, stage.stride, padding)
+        case "reshape":
+            return Reshape(stage.shape)
+        case "average" | "upsample" | "pad":
+            return Linear(partial(_evaluate, replace(stage, activation="")))
+        case "table":
+            assert isinstance(stage.function, partial)
+            function, settings = stage.function.func, stage.function.keywords
+            if function is functional.leaky_relu:
+                return Relu(float(settings["negative_slope"]))
+            if function is functional.hardtanh:
+                return Clip(float(settings["min_val"]), float(settings["max_val"]))
+    raise NotPiecewiseLinear(f"{stage.what} is not known to be piecewise linear")
+
+
+def _evaluate(stage: Stage, x: Tensor) -> Tensor:
+    return stage_output(stage, [x])

@@ -65,7 +65,7 @@ class Operation(ABC):
 
 @dataclass(frozen=True)
 class Dense(Operation):
-    """A linear layer, over the last axis at every position of the others."""
+    """A linear layer."""
 
     module: str
 
@@ -93,7 +93,6 @@ class Convolution(Operation):
     kernel: Shape
     stride: Shape
     padding: Shape
-    dilation: Shape
     groups: int
 
     @property
@@ -110,14 +109,14 @@ class Convolution(Operation):
             weights.bias[self.module],
             self.stride,
             self.padding,
-            self.dilation,
+            1,
             self.groups,
         )
 
     def _backward(
         self, adjoint: Tensor, source: Tensor, weight: Tensor, wanted: tuple[bool, bool]
     ) -> tuple[Tensor, Tensor]:
-        zeros = [0] * len(self.kernel)
+        rank = len(self.kernel)
         (to_source, to_weight, _) = torch.ops.aten.convolution_backward(
             adjoint,
             source,
@@ -125,9 +124,9 @@ class Convolution(Operation):
             None,
             self.stride,
             self.padding,
-            self.dilation,
+            [1] * rank,
             False,
-            zeros,
+            [0] * rank,
             self.groups,
             [*wanted, False],
         )
@@ -172,11 +171,10 @@ class Relu(Operation):
 
 @dataclass(frozen=True)
 class Clip(Operation):
-    """``min(max(x, low), high)``; ``closed``: the derivative at the ends is 1 (clamp), not 0 (ReLU6, hardtanh)."""
+    """``min(max(x, low), high)``; the derivative at the ends is 0, as that of torch's ReLU6 and hardtanh."""
 
     low: float
     high: float
-    closed: bool
 
     def forward(self, sources: Sequence[Tensor], weights: Weights) -> Tensor:
         """Element by element."""
@@ -187,61 +185,37 @@ class Clip(Operation):
     ) -> list[Tensor | None]:
         """Where it does not clip."""
         x = sources[0]
-        inside = (x >= self.low) & (x <= self.high) if self.closed else (x > self.low) & (x < self.high)
-        return [adjoint * inside.unsqueeze(1)]
-
-
-@dataclass(frozen=True)
-class Affine(Operation):
-    """``scale x + shift`` with two numbers."""
-
-    scale: float = 1.0
-    shift: float = 0.0
-
-    def forward(self, sources: Sequence[Tensor], weights: Weights) -> Tensor:
-        """Element by element."""
-        return sources[0] * self.scale + self.shift
-
-    def adjoint(
-        self, adjoint: Tensor, sources: Sequence[Tensor], wanted: Sequence[bool], weights: Weights
-    ) -> list[Tensor | None]:
-        """``scale a``."""
-        return [adjoint * self.scale]
+        return [adjoint * ((x > self.low) & (x < self.high)).unsqueeze(1)]
 
 
 @dataclass(frozen=True)
 class Sum(Operation):
-    """Values of one shape, weighted and added."""
-
-    factors: tuple[float, ...]
+    """Values of one shape, added."""
 
     def forward(self, sources: Sequence[Tensor], weights: Weights) -> Tensor:
-        """``sum of f_i x_i``."""
-        terms = [x if f == 1 else x * f for f, x in zip(self.factors, sources, strict=True)]
-        return sum(terms[1:], terms[0])
+        """In order."""
+        return sum(sources[1:], sources[0])
 
     def adjoint(
         self, adjoint: Tensor, sources: Sequence[Tensor], wanted: Sequence[bool], weights: Weights
     ) -> list[Tensor | None]:
-        """``f_i a`` for each."""
-        return [adjoint if f == 1 else adjoint * f for f in self.factors]
+        """``a`` for each."""
+        return [adjoint] * len(sources)
 
 
 @dataclass(frozen=True)
 class Concatenation(Operation):
-    """Values joined along an axis (1: the first after the batch)."""
-
-    axis: int
+    """Values joined along their channels."""
 
     def forward(self, sources: Sequence[Tensor], weights: Weights) -> Tensor:
         """In order."""
-        return torch.cat(list(sources), self.axis)
+        return torch.cat(list(sources), 1)
 
     def adjoint(
         self, adjoint: Tensor, sources: Sequence[Tensor], wanted: Sequence[bool], weights: Weights
     ) -> list[Tensor | None]:
         """Each its part."""
-        return list(adjoint.split([x.shape[self.axis] for x in sources], self.axis + 1))
+        return list(adjoint.split([x.shape[1] for x in sources], 2))
 
 
 @dataclass(frozen=True)
@@ -265,7 +239,6 @@ class Reshape(Operation):
 class Linear(Operation):
     """Any linear operation without parameters that treats samples alike; its transpose is autograd's."""
 
-    name: str
     function: Callable[[Tensor], Tensor]
 
     def forward(self, sources: Sequence[Tensor], weights: Weights) -> Tensor:
@@ -286,50 +259,30 @@ class Linear(Operation):
 
 @dataclass(frozen=True)
 class MaxPool(Operation):
-    """Maxima that one element each supplies; ``function`` gives them and its flat index over the last ``axes`` axes."""
+    """The largest element of every window, over one or two axes of space; ``padding`` on both sides is never it."""
 
-    function: Callable[[Tensor], tuple[Tensor, Tensor]]
-    axes: int
+    kernel: Shape
+    stride: Shape
+    padding: Shape
+
+    def _pool(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The maxima, and the flat index over space of the one element that supplied each."""
+        function = functional.max_pool1d if len(self.kernel) == 1 else functional.max_pool2d
+        maxima, where = function(x, self.kernel, self.stride, self.padding, return_indices=True)
+        return maxima, where
 
     def forward(self, sources: Sequence[Tensor], weights: Weights) -> Tensor:
         """The maxima."""
-        return self.function(sources[0])[0]
+        return self._pool(sources[0])[0]
 
     def adjoint(
         self, adjoint: Tensor, sources: Sequence[Tensor], wanted: Sequence[bool], weights: Weights
     ) -> list[Tensor | None]:
         """To the elements that supplied them."""
         x = sources[0]
-        _, where = self.function(x)
-        k = adjoint.shape[1]
-        where = where.flatten(-self.axes)[:, None].expand(-1, k, *where.shape[1 : -self.axes], -1)
-        space = x.shape[-self.axes :]
-        flat = adjoint.new_zeros(len(x), k, *x.shape[1 : -self.axes], math.prod(space))
-        return [flat.scatter_add_(-1, where, adjoint.flatten(-self.axes)).unflatten(-1, space)]
-
-
-@dataclass(frozen=True)
-class Maximum(Operation):
-    """The maximum over some axes (torch's amax); elements that tie share the derivative."""
-
-    axes: Shape
-    keep: bool
-
-    def forward(self, sources: Sequence[Tensor], weights: Weights) -> Tensor:
-        """The maxima."""
-        return sources[0].amax(self.axes, self.keep)
-
-    def adjoint(
-        self, adjoint: Tensor, sources: Sequence[Tensor], wanted: Sequence[bool], weights: Weights
-    ) -> list[Tensor | None]:
-        """To the largest elements."""
-        x = sources[0]
-        largest = (x == x.amax(self.axes, keepdim=True)).to(adjoint)
-        share = largest / largest.sum(self.axes, keepdim=True)
-        if not self.keep:
-            for axis in sorted(self.axes):
-                adjoint = adjoint.unsqueeze(axis + 1)
-        return [adjoint * share.unsqueeze(1)]
+        where = self._pool(x)[1].flatten(2)[:, None].expand(-1, adjoint.shape[1], -1, -1)
+        flat = adjoint.new_zeros(*adjoint.shape[:3], math.prod(x.shape[2:]))
+        return [flat.scatter_add_(-1, where, adjoint.flatten(3)).unflatten(-1, x.shape[2:])]
 
 
 @dataclass(frozen=True)

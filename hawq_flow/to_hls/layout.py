@@ -81,7 +81,7 @@ class Layout:
     def words(self, shape: Shape) -> str:
         """The order of a port in a sentence, for a value that has ``shape`` in the network."""
         if self.same:
-            return f"C order of {shape}, the network's order (channels first, batch excluded)"
+            return f"C order of {shape}, batch excluded" + (", as in the network" if len(shape) > 1 else "")
         text = []
         for piece, axes in self.pieces:
             moved = tuple(piece[axis] for axis in axes)

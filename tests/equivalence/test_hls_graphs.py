@@ -81,7 +81,7 @@ def assert_csim_equal(network: IntegerNetwork, folder: Path, config: HlsConfig, 
 )
 def test_a_sample_of_graphs(backend: str, io_type: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     @settings(max_examples=2)  # the first example is the simplest there is
-    @given(side_by_side(4, stream=io_type == "io_stream"))
+    @given(side_by_side(3, stream=io_type == "io_stream"))
     def check(network: IntegerNetwork) -> None:
         assert_csim_equal(network, tmp_path_factory.mktemp("csim"), HlsConfig(backend=backend, io_type=io_type))
 
