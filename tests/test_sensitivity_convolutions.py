@@ -25,7 +25,7 @@ from hawq_flow.sensitivity.gradients import LayerForm
 from hawq_flow.sensitivity.hutchinson import largest_batch
 from hawq_flow.sensitivity.linearity import compile_program
 from hawq_flow.sensitivity.loss import loss_factor, loss_sketch
-from hawq_flow.sensitivity.program import Convolution, Dense, Weights
+from hawq_flow.sensitivity.program import Convolution, Weights
 
 
 class Block(nn.Module):
@@ -60,30 +60,30 @@ class Branches(nn.Module):
         super().__init__()
         self.left = nn.Conv2d(1, 2, 3, padding=1)
         self.right = nn.Conv2d(1, 2, 2, stride=2)
-        self.join = nn.Conv2d(4, 3, (2, 3), groups=1, dilation=(2, 1))
+        self.join = nn.Conv2d(4, 3, (2, 3), groups=1)
         self.head = nn.Linear(9, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        left = functional.relu6(self.left(x) * 4.0)
+        left = functional.hardtanh(self.left(x), -0.3, 0.6)
         right = functional.interpolate(functional.leaky_relu(self.right(x), 0.1), scale_factor=2, mode="nearest")
         both = torch.cat([left, right], dim=1)
-        both = functional.max_pool2d(functional.pad(both, (1, 0, 0, 1), value=0.5), 2, 1)
-        z = torch.relu(self.join(both) - 0.1)
-        means, largest, most = z.mean((2, 3)), z.amax(dim=(-1, -2)), z.flatten(2).max(dim=2)[0]
-        return self.head(torch.cat((means, largest, 2.0 - most), 1))
+        both = functional.max_pool2d(functional.pad(both, (1, 0, 0, 1)), 2, 1)
+        z = torch.relu(self.join(both))
+        means, largest, most = z.mean((2, 3)), z.amax(dim=(-1, -2)), functional.adaptive_max_pool2d(z, 1).flatten(1)
+        return self.head(torch.cat((means, largest, most), 1))
 
 
 class Sets(nn.Module):
-    """A linear layer at every element of a set, then sums and maxima over the set."""
+    """A pointwise layer at every element of a set, then means and maxima over the set."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.phi1, self.phi2 = nn.Linear(3, 5), nn.Linear(5, 4)
+        self.phi1, self.phi2 = nn.Conv1d(3, 5, 1), nn.Conv1d(5, 4, 1)
         self.rho = nn.Linear(8, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.phi2(torch.relu(self.phi1(x.transpose(1, 2)))))
-        return self.rho(torch.cat([x.mean(1), x.max(1).values], -1))
+        x = torch.relu(self.phi2(torch.relu(self.phi1(x))))
+        return self.rho(torch.cat([x.mean(2), x.amax(2)], -1))
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ CASES: dict[str, Case] = {
             nn.ReLU6(),
             nn.Conv2d(6, 4, 1, stride=2),
             nn.Hardtanh(-0.2, 0.3),
-            nn.AvgPool2d(2, stride=1, padding=1, count_include_pad=False),
+            nn.AvgPool2d(2, stride=1, padding=1),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
             nn.Dropout(0.5),
@@ -132,14 +132,14 @@ CASES: dict[str, Case] = {
             nn.Conv1d(2, 4, 4, padding="same"),
             nn.LeakyReLU(0.2),
             nn.MaxPool1d(3, 2, padding=1),
-            nn.Conv1d(4, 4, 3, stride=2, padding=1, padding_mode="circular", groups=4),
+            nn.Conv1d(4, 4, 3, stride=2, padding=1, groups=4),
             nn.Dropout1d(),
             nn.ReLU(),
             nn.AdaptiveMaxPool1d(2),
             nn.Flatten(),
             nn.Linear(8, 3),
         ),
-        (2, 9),
+        (2, 13),
         {"x": "", "0": "1", "3": "5", "8": "8"},
     ),
     "residual": Case(Block, (2, 6, 5), {"x": "", "conv2": "bn2", "down.0": "down.1", "fc": "fc"}),
@@ -232,7 +232,7 @@ AFTER: dict[str, Callable[[], nn.Module]] = {
 }
 POOLS: dict[str, Callable[[], nn.Module]] = {
     "none": nn.Identity,
-    "max": lambda: nn.MaxPool2d(2, ceil_mode=True),
+    "max": lambda: nn.MaxPool2d(2),
     "average": lambda: nn.AvgPool2d(2, 1),
     "upsample": lambda: nn.Upsample(scale_factor=(1, 2)),
 }
@@ -326,7 +326,7 @@ def test_float32_agrees_with_float64(name: str) -> None:
     )
     for a, b in zip(single.layers + single.activations, double.layers + double.activations, strict=True):
         assert a.trace == pytest.approx(b.trace, rel=1e-6)
-        assert a.sampling_error == pytest.approx(b.sampling_error, rel=1e-4)
+        assert a.sampling_error == pytest.approx(b.sampling_error, rel=1e-4, abs=1e-8 * b.trace)
 
 
 GEOMETRIES = st.tuples(
@@ -337,7 +337,6 @@ GEOMETRIES = st.tuples(
     st.tuples(st.integers(1, 3), st.integers(1, 3)),  # kernel
     st.tuples(st.integers(1, 3), st.integers(1, 2)),  # stride
     st.tuples(st.integers(0, 2), st.integers(0, 1)),  # padding
-    st.tuples(st.integers(1, 2), st.integers(1, 2)),  # dilation
     st.booleans(),  # many columns: the other way to squares
     st.integers(0, 1000),
 )
@@ -347,9 +346,9 @@ GEOMETRIES = st.tuples(
 @given(GEOMETRIES)
 def test_gradients_of_single_samples_are_autograds(geometry: Any) -> None:
     """Both ways to ``|G|^2``, and ``G`` itself, for any convolution."""
-    axes, groups, inputs, outputs, kernel, stride, padding, dilation, many, seed = geometry
-    kernel, stride, padding, dilation = (v[:axes] for v in (kernel, stride, padding, dilation))
-    operation = Convolution("conv", kernel, stride, padding, dilation, groups)
+    axes, groups, inputs, outputs, kernel, stride, padding, many, seed = geometry
+    kernel, stride, padding = (v[:axes] for v in (kernel, stride, padding))
+    operation = Convolution("conv", kernel, stride, padding, groups)
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(groups * outputs, inputs, *kernel, generator=generator, dtype=torch.float64)
     x = torch.randn(2, groups * inputs, *(6, 5)[:axes], generator=generator, dtype=torch.float64)
@@ -384,7 +383,7 @@ def test_both_ways_to_squares_are_taken() -> None:
     """Few positions and many channels: gram; many positions: the gradient itself."""
 
     def form(positions: int) -> LayerForm:
-        return LayerForm(Dense("fc"), (64, 64), 1, 64, 64, positions)
+        return LayerForm(Convolution("conv", (1,), (1,), (0,), 1), (64, 64, 1), 1, 64, 64, positions)
 
     assert form(4).gram(9)
     assert not form(4000).gram(9)
@@ -592,7 +591,7 @@ def test_hutchinson_of_convolutions_in_bounded_batches(monkeypatch: pytest.Monke
     double = copy.deepcopy(model).double()
     assert (largest_batch(double, x.double(), y, "cross_entropy") < 8) == (limit < 1 << 20)
     found = measure(model, x, y, relative_error=0.1, max_iterations=100, eigenvalue_tolerance=1e-7)
-    assert found.reason == "module '1' is a Hardswish, which is not known to be piecewise linear"
+    assert found.reason == "'1' (Hardswish) is not known to be piecewise linear"
     for layer in found.layers:
         dense = brute_hessian(model, layer.name, x, y)
         assert abs(layer.trace - float(dense.trace())) < 4 * layer.estimator_error
@@ -645,17 +644,17 @@ def stale(_: Any, x: Tensor) -> Tensor:
 
 
 REFUSED: dict[str, tuple[Callable[[Any, Tensor], Tensor], str]] = {
-    "product": (lambda m, x: x * x, r"operation 'mul' \(node 'mul'\) is not known to be piecewise linear"),
-    "parameter": (lambda m, x: x + m.scale, r"attribute 'scale' is a tensor in the forward pass"),
-    "shapes": (lambda m, x: x + x.mean(2, keepdim=True), r"adds values of shapes \(2, 4\) and \(2, 1\), which"),
-    "batch": (lambda m, x: x - x.sum(0), "works along axis 0, across samples, which is not known"),
-    "permuted": (lambda m, x: x.permute(1, 0, 2), "node 'permute' moves the batch's axis"),
-    "merged": (lambda m, x: x.view(-1, 4).reshape(-1, 8), r"reshapes samples of shape \(2, 4\) to \(-1, 4\)"),
-    "softmax": (lambda m, x: torch.softmax(x, 1), r"operation 'softmax' \(node 'softmax'\)"),
-    "stale": (
-        stale,
-        r"operation 'flatten' \(node 'flatten'\) reads 'view' after an in-place operation changed the tensor",
-    ),
+    "product": (lambda m, x: x * x, r"'mul' \(mul\): not supported in forward\(\); products of values"),
+    "number": (lambda m, x: x * 2, r"'mul' \(mul\): not supported in forward\(\)"),
+    "difference": (lambda m, x: 1.0 - x, r"'sub' \(sub\): not supported in forward\(\); subtract in the weights"),
+    "parameter": (lambda m, x: x + m.scale, r"'scale' \(scale\): not supported in forward\(\)"),
+    "shapes": (lambda m, x: x + x.mean(2, keepdim=True), r"adds values of shapes \(2, 4\), \(2, 1\); expected equal"),
+    "batch": (lambda m, x: x + x.sum(0), r"reduces axes \(0,\) of a value .*; expected axes of space"),
+    "permuted": (lambda m, x: x.permute(1, 0, 2), r"'permute' \(permute\): not supported in forward\(\)"),
+    "merged": (lambda m, x: x.view(-1, 4).reshape(-1, 8), r"reshapes \(batch, 2, 4\) to \(-1, 4\)"),
+    "softmax": (lambda m, x: torch.softmax(x, 1), r"'softmax' \(softmax\) is not known to be piecewise linear"),
+    "table": (lambda m, x: functional.elu(x), r"'elu' \(elu\) is not known to be piecewise linear"),
+    "stale": (stale, r"'flatten' \(flatten\): reads 'view', a view of a tensor that .* has since overwritten"),
 }
 
 
@@ -671,12 +670,12 @@ def test_what_is_not_piecewise_linear_is_named(name: str) -> None:
 
 
 KEPT: dict[str, Callable[[Any, Tensor], Tensor]] = {
-    "in place": lambda m, x: (functional.relu_(x), x * 2)[1],
-    "numbers": lambda m, x: -(1.5 - x / 2) + 3,
+    "in place": lambda m, x: (functional.relu_(x), x + x)[1],
     "sizes": lambda m, x: x.reshape(x.shape[0], x.shape[1] * x.shape[2]).unsqueeze(1).squeeze(1),
-    "clamps": lambda m, x: functional.hardtanh(x, -0.4, 0.4).clamp(min=-0.3).clamp_(max=0.2),
+    "clipped": lambda m, x: functional.hardtanh(x, -0.4, 0.4),
+    "clipped to six": lambda m, x: functional.relu6(x) + x,
     "positional in place": lambda m, x: (functional.leaky_relu(x, 0.3, True), x)[1],
-    "doubled": lambda m, x: torch.add(x, x, alpha=2) - x.contiguous(),
+    "doubled": lambda m, x: torch.add(x, x.contiguous()),
     "pooled": lambda m, x: functional.max_pool1d(x, 3, 1, padding=1),
     "averaged": lambda m, x: functional.avg_pool1d(x, 3, 1, 1) + functional.adaptive_avg_pool1d(x, 4),
 }
@@ -693,11 +692,23 @@ def test_forms_of_the_forward_pass(name: str) -> None:
         assert layer.trace > 0
 
 
+def test_an_activation_is_the_tensor_that_is_quantized() -> None:
+    """A ReLU after a max pool joins the layer before it, as in quantization: the same as the ReLU first."""
+    after = seeded(lambda: nn.Sequential(nn.Conv1d(2, 3, 3), nn.MaxPool1d(2), nn.ReLU(), nn.Flatten(), nn.Linear(9, 3)))
+    assert isinstance(after, nn.Sequential)
+    before = nn.Sequential(after[0], nn.ReLU(), nn.MaxPool1d(2), nn.Flatten(), after[4])
+    x, y = torch.randn(20, 2, 8, generator=torch.Generator().manual_seed(1)), torch.arange(20) % 3
+    first, second = (measure(model.double(), x, y, method="exact") for model in (before, after))
+    assert second == first
+    assert second.activation("0").size == 3 * 6
+    assert second.activation("0").trace == pytest.approx(brute_module_activation(before, "1", x, y), rel=1e-9)
+
+
 def test_the_input_may_not_be_changed_in_place() -> None:
     model = seeded(lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Conv1d(2, 1, 2), nn.Flatten(), nn.Linear(3, 3)))
     x, y = torch.randn(8, 2, 4), torch.arange(8) % 3
     before = x.clone()
-    with pytest.raises(ValueError, match="module '0' changes the network's input in place"):
+    with pytest.raises(ValueError, match=r"'0' \(ReLU\): writes into the network's input"):
         measure(model, x, y, method="exact")
     assert measure(model, x, y, activations=False, max_iterations=2, eigenvalue_samples=0).method == "hutchinson"
     assert torch.equal(x, before)
@@ -716,8 +727,8 @@ def test_losses_and_targets_that_are_refused() -> None:
     fails(r"y has shape \(8, 3\).* targets of the outputs' shape, \(8, 4\)", x[:, :3], loss="mse")
     fails("dtype torch.int64; a mean squared error expects", torch.zeros(8, 4, dtype=torch.int64), loss="mse")
     fails("1 of 32 targets are not finite", torch.where(x == x.max(), torch.inf, x), loss="mse")
-    fails(r"y is None, but the Hessian of this network depends on its targets \(module '1' is a Tanh", None, loss="mse")
+    fails(r"y is None, but the Hessian of this network depends on its targets \('1' \(Tanh\) is not", None, loss="mse")
     fails("relative_error 0; expected a positive number", x, loss="mse", relative_error=0)
-    fails("diagonals come from the exact method only, and module '1'", x, loss="mse", diagonals=True)
+    fails("diagonals come from the exact method only, and '1' \\(Tanh\\)", x, loss="mse", diagonals=True)
     with pytest.raises(ValueError, match=r"the model returns shape \(2,\) for 2 samples; expected outputs of shape"):
         measure(nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)), x, x, loss="mse")

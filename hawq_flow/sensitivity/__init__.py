@@ -15,7 +15,8 @@ Three methods:
     outputs, or much data. It has a random error, and states it.
 ``hutchinson``
     Any network, with a random error (:mod:`hawq_flow.sensitivity.hutchinson`, through PyHessian): probes of the
-    Hessian, layer by layer.
+    Hessian, layer by layer. Activations need a network that :mod:`hawq_flow.topology` can read, as quantization does;
+    of another they are left out, and the result says why.
 
 ``auto`` predicts the operations of the first two (:mod:`hawq_flow.sensitivity.cost`) and takes ``exact`` where that is
 within a budget or no dearer, else ``sketch``; where the network is not known to be piecewise linear, ``hutchinson``.
@@ -93,7 +94,7 @@ def measure(
     input_name:
         The plan's name for the network's input.
     activations:
-        Whether to measure activations too.
+        Whether to measure activations too (they are left out where the network cannot be read, see the module).
     diagonals:
         Whether to keep the second derivative of every single weight; exact only, which ``auto`` then takes.
     eigenvalue_samples:
@@ -127,10 +128,10 @@ def measure(
         )
     if not relative_error > 0:
         raise ValueError(f"sensitivity: relative_error {relative_error}; expected a positive number, such as 0.01")
-    layer_modules = check_model(model)
+    modules = check_model(model)
     device = next(model.parameters()).device
     x, y = x.detach().to(device), None if y is None else y.detach().to(device)
-    names, outputs = check_data(model, layer_modules, x, y, loss)
+    names, outputs = check_data(model, modules, x, y, loss)
     program, reason = None, ""
     if method != "hutchinson":
         try:

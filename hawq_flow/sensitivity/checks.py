@@ -8,9 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hawq_flow.sensitivity.loss import LossName
-
-Layer = nn.Linear | nn.Conv1d | nn.Conv2d
-"""Modules whose weights a bit plan names."""
+from hawq_flow.topology import Layer
 
 
 def check_model(model: nn.Module) -> dict[str, Layer]:

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 LossName = Literal["cross_entropy", "mse"]
-LOSSES: tuple[LossName, ...] = ("cross_entropy", "mse")
 
 
 def columns(loss: LossName, outputs: int) -> int:

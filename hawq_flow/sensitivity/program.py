@@ -113,25 +113,6 @@ class Convolution(Operation):
             self.groups,
         )
 
-    def _backward(
-        self, adjoint: Tensor, source: Tensor, weight: Tensor, wanted: tuple[bool, bool]
-    ) -> tuple[Tensor, Tensor]:
-        rank = len(self.kernel)
-        (to_source, to_weight, _) = torch.ops.aten.convolution_backward(
-            adjoint,
-            source,
-            weight,
-            None,
-            self.stride,
-            self.padding,
-            [1] * rank,
-            False,
-            [0] * rank,
-            self.groups,
-            [*wanted, False],
-        )
-        return to_source, to_weight
-
     def adjoint(
         self, adjoint: Tensor, sources: Sequence[Tensor], wanted: Sequence[bool], weights: Weights
     ) -> list[Tensor | None]:
@@ -141,12 +122,21 @@ class Convolution(Operation):
         n, k = adjoint.shape[:2]
         # Only the shape of the source matters here; one number, expanded, has it.
         source = adjoint.new_zeros(1).expand(n * k, *sources[0].shape[1:])
-        flat, _ = self._backward(adjoint.flatten(0, 1), source, weights.weight[self.module], (True, False))
+        rank = len(self.kernel)
+        flat = torch.ops.aten.convolution_backward(
+            adjoint.flatten(0, 1),
+            source,
+            weights.weight[self.module],
+            None,
+            self.stride,
+            self.padding,
+            [1] * rank,
+            False,
+            [0] * rank,
+            self.groups,
+            [True, False, False],
+        )[0]
         return [flat.unflatten(0, (n, k))]
-
-    def gradient(self, adjoint: Tensor, source: Tensor, weight: Tensor) -> Tensor:
-        """Sum over samples of the weights' gradient, from adjoints (n, *out) and sources (n, *in)."""
-        return self._backward(adjoint, source, weight, (False, True))[1]
 
 
 @dataclass(frozen=True)

@@ -102,8 +102,9 @@ class ActivationSensitivity:
 class Sensitivity:
     """Sensitivities of a whole network, layers and activations in the order of the forward pass.
 
-    ``reason`` says why ``auto`` chose the method ("" when it was asked for by name), and why eigenvalues are of fewer
-    samples than asked for; ``activations`` holds the input first, then every layer's output under the layer's name.
+    ``reason`` says why ``auto`` chose the method ("" when it was asked for by name), why activations are left out, and
+    why eigenvalues are of fewer samples than asked for; ``activations`` holds the input first, then every layer's
+    output under the layer's name.
     """
 
     layers: tuple[LayerSensitivity, ...]
