@@ -384,7 +384,7 @@ class Artifacts(Inputs):
         return self._make("hls", f"{name}/{backend.lower()}", depends, build, self.firmware_folder)
 
     def reuse_factors(self, name: str, backend: str) -> dict[str, int]:
-        """The reuse factor hls4ml took for each layer with weights; the nearest, where the one asked for does not divide."""
+        """What hls4ml took for each layer with weights: the nearest, where the one asked for does not divide."""
         layers = json.loads(self.hls(name, backend).file("project/hawq_flow.json").read_text())["layers"]
         return {layer: entry["reuse_factor"] for layer, entry in layers.items() if "weight" in entry["types"]}
 
