@@ -20,7 +20,8 @@ from hawq_flow.config import AllocateConfig, PlansConfig
 from hawq_flow.plan import BitPlan, LayerShape, bops, widths_read
 from hawq_flow.quant import Observer, QuantConfig, activation_type
 from hawq_flow.sensitivity import Sensitivity
-from hawq_flow.topology import Topology, evaluate
+from hawq_flow.sensitivity.linearity import activation_stages
+from hawq_flow.topology import INPUT, Topology, evaluate
 
 SAMPLES = 16384
 """Training samples on which activations' quantization errors are measured, at most."""
@@ -72,11 +73,32 @@ def activation_errors(
     widest = max(math.prod(stage.shape) for stage in folded.stages)
     samples = torch.from_numpy(x[: max(1, min(SAMPLES, ELEMENTS // widest))]).double()
     inner = widths_read(folded.shapes)
-    wanted = [stage.name for stage in folded.layers if stage.name in inner]
-    return {
-        name: {bits: activation_error(a.numpy(), bits, bool(folded[name].activation), quant) for bits in widths}
-        for name, a in evaluate(folded, samples, wanted).items()
+    # Where the width applies: behind a table, if the layer has one of its own, for that is what others read.
+    places = {
+        name: place for name, place in activation_stages(folded, INPUT).items() if name in inner and name != INPUT
     }
+    values = evaluate(folded, samples, set(places.values()))
+    return {
+        name: {bits: activation_error(values[place].numpy(), bits, folded.nonnegative(place), quant) for bits in widths}
+        for name, place in places.items()
+    }
+
+
+def joined_layers(shapes: Sequence[LayerShape]) -> list[tuple[str, ...]]:
+    """Layers whose outputs are added or concatenated, directly or through others: groups of two or more, in order.
+
+    The result of a sum or concatenation is as wide as one of its layers; were the others free to be wider, their
+    integers would be cut to that width all the same, and the errors counted would not be those made.
+    """
+    names = [shape.name for shape in shapes]
+    group = {name: {name} for name in names}
+    for shape in shapes:
+        for other in set(shape.joined) & set(names):
+            merged = group[shape.name] | group[other]
+            for name in merged:
+                group[name] = merged
+    found = {tuple(name for name in names if name in members) for members in group.values() if len(members) > 1}
+    return sorted(found, key=lambda members: names.index(members[0]))
 
 
 def activation_error(a: NDArray[np.float64], bits: int, relu: bool, config: QuantConfig) -> float:
@@ -84,7 +106,7 @@ def activation_error(a: NDArray[np.float64], bits: int, relu: bool, config: Quan
     kind = activation_type(bits, relu=relu, asymmetric=False)
     observer = Observer(config.activation_observer, config, kind)
     observer.observe(torch.from_numpy(a))
-    scale, _ = observer.grid(asymmetric=False)
+    scale, _ = observer.grid()
     return allocate.activation_error(a, bits, not relu, maximum=scale * kind.range[1])
 
 
@@ -99,7 +121,8 @@ def mixed_plan(
         input_bits=plans.input_bits,
         output_bits=plans.output_bits,
     ).fix(config.fixed)
-    choices = dataclasses.replace(choices, weight_groups=config.tied)
+    # What is added or concatenated takes one width, so the layers behind it choose that width together.
+    choices = dataclasses.replace(choices, weight_groups=config.tied, activation_groups=joined_layers(shapes))
     budgets: dict[str, float] = {}
     limit = config.named_budgets[name]
     if limit is not None:

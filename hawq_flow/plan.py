@@ -72,8 +72,8 @@ class LayerShape:
     positions:
         ``k``, the output positions of a convolution; 1 for a dense layer.
     joined:
-        The layer with whose output this one's is added or concatenated, when the result takes that layer's width; ''
-        for most.
+        The layers with whose output this one's is added or concatenated, when the result takes their width; none for
+        most.
     """
 
     name: str
@@ -81,7 +81,7 @@ class LayerShape:
     outputs: int
     source: str
     positions: int = 1
-    joined: str = ""
+    joined: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for field in ("fan_in", "outputs", "positions"):
@@ -97,7 +97,7 @@ class LayerShape:
 def widths_read(shapes: Sequence[LayerShape]) -> set[str]:
     """Layers and inputs whose width enters another layer, or joins one that does: all but the network's outputs."""
     read = {shape.source for shape in shapes}
-    while more := {shape.name for shape in shapes if shape.joined in read} - read:
+    while more := {shape.name for shape in shapes if read.intersection(shape.joined)} - read:
         read |= more
     return read
 

@@ -143,3 +143,36 @@ def test_convolutions_and_sums_are_chosen_for() -> None:
     assert bops(found.plan, topology.shapes) <= 0.5 * reference
     assert front is None or front.best(0.5 * reference).plan == found.plan
     assert quantize(model, found.plan, input_shape=(1, 6, 5))
+
+
+def test_layers_that_meet_choose_one_width() -> None:
+    """What a concatenation makes is as wide as one of its layers, so they are as wide as each other."""
+
+    class Meeting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c, self.d = (nn.Conv1d(2, 2, 1) for _ in range(4))
+            self.fc = nn.Linear(30, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = torch.relu(self.b(torch.relu(self.a(x)))) + self.c(x)
+            return self.fc(torch.cat([h, torch.relu(self.d(x)), x], 1).flatten(1))
+
+    torch.manual_seed(0)
+    model, x = Meeting().eval(), np.random.default_rng(0).normal(size=(200, 2, 5))
+    topology = read(model, (2, 5))
+    assert choose.joined_layers(topology.shapes) == [("b", "c", "d")]
+    measured = measure(model, torch.from_numpy(x.astype(np.float32)), torch.arange(200) % 3)
+    terms = choose.terms(topology, x, measured, AllocateConfig(), QuantConfig())
+    for budget in (0.4, 0.6, 0.8):
+        plan = choose.mixed_plan(topology.shapes, terms, AllocateConfig(bops=budget), PlansConfig(), "mixed")[0].plan
+        assert len({plan[name].activation for name in ("b", "c", "d")}) == 1
+
+
+def test_the_error_of_a_layer_read_by_a_table_is_the_tables() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Sigmoid(), nn.Linear(6, 3)).eval()
+    x = np.random.default_rng(0).normal(size=(300, 4)) * 20
+    errors = choose.activation_errors(read(model), x, (2, 8), QuantConfig())
+    assert set(errors) == {"0"}
+    assert errors["0"][2] < 6 * (0.5 / 3) ** 2, "sigmoid's output lies in 0..1; its input reaches far beyond"

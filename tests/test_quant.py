@@ -137,8 +137,14 @@ def test_a_grid_is_never_much_finer_than_the_accumulators() -> None:
 # ------------------------------------------------------------------------------------------------- observers and ranges
 
 
-def observed(kind: str, *batches: Sequence[float], type: IntType = IntType(8, True, True), **config: Any) -> Observer:  # noqa: B008
-    observer = Observer(kind, QuantConfig(**config), type)  # type: ignore[arg-type]
+def observed(
+    kind: str,
+    *batches: Sequence[float],
+    type: IntType = IntType(8, True, True),  # noqa: B008
+    asymmetric: bool = False,
+    **config: Any,
+) -> Observer:
+    observer = Observer(kind, QuantConfig(**config), type, asymmetric)  # type: ignore[arg-type]
     for batch in batches:
         observer.observe(torch.as_tensor(batch))
     return observer
@@ -163,6 +169,8 @@ def test_percentile_leaves_tails_out() -> None:
     unsigned = observed("percentile", np.arange(0.0, 1001.0), percentile=90.0, type=IntType(8, False))
     assert unsigned.high == pytest.approx(900.0)
     assert observed("percentile", values, percentile=100.0).high == 500.0
+    both = observed("percentile", values, percentile=90.0, type=IntType(8, False), asymmetric=True)
+    assert (both.low, both.high) == pytest.approx((-450.0, 450.0)), "what may be negative has two tails"
 
 
 @pytest.mark.parametrize("type", [IntType(3, True, True), IntType(3, False)])
@@ -174,7 +182,7 @@ def test_mse_is_no_worse_than_minmax_and_clips_an_outlier(type: IntType) -> None
 
     def error(kind: str) -> float:
         observer = observed(kind, values, type=type)
-        scale, zero = observer.grid(False)
+        scale, zero = observer.grid()
         q = torch.clamp(torch.round(values / scale) + zero, *type.range)
         return float(((q - zero) * scale - values).square().sum())
 
@@ -188,7 +196,7 @@ def test_mse_of_an_asymmetric_range_sees_both_sides() -> None:
 
     def error(kind: str) -> float:
         observer = observed(kind, values, type=IntType(6, False), asymmetric=True)
-        scale, zero = observer.grid(True)
+        scale, zero = observer.grid()
         q = torch.clamp(torch.round(values / scale) + zero, 0, 63)
         return float(((q - zero) * scale - values).square().sum())
 
@@ -197,20 +205,18 @@ def test_mse_of_an_asymmetric_range_sees_both_sides() -> None:
 
 def test_symmetric_and_asymmetric_grids() -> None:
     observer = observed("minmax", [-1.0, 3.0])
-    assert observer.grid(False) == (3.0 / 127, 0)
-    unsigned = observed("minmax", [-1.0, 3.0], type=IntType(8, False))
-    scale, zero = unsigned.grid(True)
-    assert (scale, zero) == (4.0 / 255, 64)
-    assert unsigned.grid(False) == (3.0 / 255, 0)
-    constant = observed("minmax", [0.0, 0.0], type=IntType(8, False))
-    assert constant.grid(True) == (1 / 255, 0)
-    assert constant.grid(False) == (1 / 255, 0)
-    assert observed("minmax", [-5.0, -1.0], type=IntType(8, False)).grid(True)[1] == 255
+    assert observer.grid() == (3.0 / 127, 0)
+    unsigned = IntType(8, False)
+    assert observed("minmax", [-1.0, 3.0], type=unsigned, asymmetric=True).grid() == (4.0 / 255, 64)
+    assert observed("minmax", [-1.0, 3.0], type=unsigned).grid() == (3.0 / 255, 0)
+    for asymmetric in (True, False):
+        assert observed("minmax", [0.0, 0.0], type=unsigned, asymmetric=asymmetric).grid() == (1 / 255, 0)
+    assert observed("minmax", [-5.0, -1.0], type=unsigned, asymmetric=True).grid()[1] == 255
 
 
 def test_observers_refuse_nothing_and_nan() -> None:
     with pytest.raises(RuntimeError, match="nothing observed yet; calibrate the network on data"):
-        observed("minmax").grid(False)
+        observed("minmax").grid()
     for bad in (math.nan, math.inf):
         with pytest.raises(ValueError, match="a value is NaN or infinite"):
             observed("minmax", [0.0, bad])
@@ -630,3 +636,73 @@ def test_the_folded_bias_is_rounded_to_24_bits_after_the_zero_point() -> None:
     raw = int(layer.weight.sum()) * int(network.input_zero_point)
     assert abs(raw) > 1 << 24, "the case must need rounding"
     assert significant_bits(layer.bias).max() <= 24
+
+
+# ------------------------------------------------------------------------------------------------- states and resuming
+
+
+def test_a_loaded_state_is_what_the_next_step_trains_with() -> None:
+    """Constants of training are made anew; what is frozen stays frozen, scales and batch norm included."""
+    model = mlp(batch_norm=True)
+    first, second = network(model), network(model)
+    first.train()
+    q = first.quantize_input(data())
+    with torch.no_grad():
+        for parameter in first.parameters():
+            parameter.mul_(1.3)
+        expected = first.train_forward(q)
+    second.train()
+    second.train_forward(q)  # snaps its own scales, for the next ten steps
+    second.load_state_dict(first.state_dict())
+    with torch.no_grad():
+        for norm in (m for m in (*first.modules(), *second.modules()) if isinstance(m, nn.BatchNorm1d)):
+            norm.momentum = 0.0
+        torch.testing.assert_close(second.train_forward(q), expected, rtol=0, atol=0)
+    first.freeze()
+    second.load_state_dict(first.state_dict())
+    frozen = {name for name, p in first.named_parameters() if not p.requires_grad}
+    assert {name for name, p in second.named_parameters() if not p.requires_grad} == frozen
+    assert any("batch_norm" in name for name in frozen)
+
+
+def test_another_dtype_makes_the_constants_anew() -> None:
+    net = network().train()
+    net.train_forward(net.quantize_input(data()))
+    net.float()
+    assert net.train_forward(net.quantize_input(data())).dtype == torch.float32
+
+
+def test_a_frozen_network_is_not_calibrated_again() -> None:
+    net = network()
+    net.freeze()
+    with pytest.raises(RuntimeError, match="calibrate: the network is frozen; its scales are what was trained"):
+        net.calibrate(data())
+
+
+def test_a_calibration_of_the_wrong_shape_changes_nothing() -> None:
+    model = mlp()
+    net = quantize(model, plan_of(model, 4, 5))
+    with pytest.raises(ValueError, match=r"input of shape \(4, 7\); expected \(n, 6\)"):
+        net.calibrate(torch.zeros(4, 7))
+    assert not net.calibrated
+
+
+def test_the_plan_decides_the_widths_of_a_loaded_state() -> None:
+    """Widths are no part of a state: loaded into a wider plan, the same scales are used, and nothing is cut."""
+    model = mlp()
+    narrow, wide = network(model, weight=3), network(model, weight=8)
+    with torch.no_grad():
+        narrow.layers[0].log_weight_scale.sub_(2.0)  # type: ignore[operator,union-attr]
+    wide.load_state_dict(narrow.state_dict())
+    assert np.abs(narrow.integer_layers()[0].weight).max() == 3
+    assert np.abs(wide.integer_layers()[0].weight).max() > 3
+
+
+def test_biases_beyond_float64_are_refused_by_name() -> None:
+    net = network()
+    with torch.no_grad():
+        net.layers[0].log_weight_scale.fill_(math.log(1e-30))  # type: ignore[operator,union-attr]
+        net.layers[0].log_scale.fill_(math.log(1e-31))  # type: ignore[operator,union-attr]
+        net.layers[0].bias.fill_(1.0)  # type: ignore[operator,union-attr]
+    with pytest.raises(OverflowError, match=r"layer '0': a bias of .* steps of its accumulator, beyond the 2\^53"):
+        net.eval()(data())

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import prune
 
 from hawq_flow.topology import (
     INPUT,
@@ -199,13 +200,13 @@ def test_a_residual_network() -> None:
     assert [s.activation for s in adds] == ["relu", "relu"]
     assert [s.sources for s in adds] == [("1.conv2", found.stages[1].name), ("2.conv2", "2.down.0")]
     assert [(s.name, s.fan_in, s.outputs, s.source, s.positions, s.joined) for s in found.shapes] == [
-        ("0.0", 147, 4, "x", 17 * 15, "1.conv2"),
-        ("1.conv1", 36, 4, "0.0", 9 * 8, ""),
-        ("1.conv2", 36, 4, "1.conv1", 9 * 8, ""),
-        ("2.conv1", 36, 6, "1.conv2", 5 * 4, ""),
-        ("2.conv2", 54, 6, "2.conv1", 5 * 4, "2.down.0"),
-        ("2.down.0", 4, 6, "1.conv2", 5 * 4, ""),
-        ("5", 6, 5, "2.down.0", 1, ""),
+        ("0.0", 147, 4, "x", 17 * 15, ("1.conv2",)),
+        ("1.conv1", 36, 4, "0.0", 9 * 8, ()),
+        ("1.conv2", 36, 4, "1.conv1", 9 * 8, ()),
+        ("2.conv1", 36, 6, "1.conv2", 5 * 4, ()),
+        ("2.conv2", 54, 6, "2.conv1", 5 * 4, ("2.down.0",)),
+        ("2.down.0", 4, 6, "1.conv2", 5 * 4, ()),
+        ("5", 6, 5, "2.down.0", 1, ()),
     ]
     assert [stage.name for stage in found.readers[INPUT]] == ["0.0"]
     folded = fold_batch_norm(model, (3, 33, 29))
@@ -342,6 +343,105 @@ IN_PLACE: dict[str, Callable[..., Tensor]] = {
 def test_in_place_operations_mean_what_they_do(name: str) -> None:
     parts = {"a": nn.Conv1d(1, 2, 3), "b": nn.Conv1d(1, 2, 3), "pool": nn.MaxPool1d(2), "same": nn.Identity()}
     same(Net(IN_PLACE[name], **parts, act=nn.ReLU(inplace=True)), (1, 8))
+
+
+ALIASES: dict[str, Callable[..., Tensor]] = {
+    "relu behind a view": lambda self, x: (lambda y: torch.relu(y.view(y.size(0), -1)) + y)(self.fc(x)),
+    "relu behind a clone": lambda self, x: (lambda y: torch.relu(y.clone()) + y)(self.fc(x)),
+    "relu behind a squeeze": lambda self, x: (lambda y: torch.relu(y.squeeze(1)) + y)(self.fc(x)),
+    "relu behind a pool's clone": lambda self, x: (lambda y: (torch.relu(y.clone()) + y).flatten(1))(
+        functional.max_pool1d(self.fc(x).unsqueeze(1), 2)
+    ),
+    "a concatenation of one is a copy": lambda self, x: (lambda y: (torch.cat([y], 1).relu_(), y)[1])(self.fc(x)),
+}
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_nothing_is_fused_into_what_others_read(name: str) -> None:
+    same(Net(ALIASES[name], fc=nn.Linear(6, 6)), (6,))
+
+
+def test_overwriting_what_dropout_passed_on_is_refused() -> None:
+    """In evaluation dropout gives the tensor itself, so whoever reads that tensor would read what was written."""
+
+    def forward(self: nn.Module, x: Tensor) -> Tensor:
+        y = self.fc(x)
+        functional.dropout(y, 0.5, training=self.training).relu_()
+        return y
+
+    refused(Net(forward, fc=nn.Linear(6, 6)), r"the output: reads 'fc', a view of a tensor that 'relu_' .* overwritten")
+
+
+def test_a_batch_norm_behind_a_copy_of_what_others_read_is_refused() -> None:
+    model = Net(
+        lambda self, x: (lambda y: self.norm(torch.flatten(y, 1)) + y)(self.fc(x)),
+        fc=nn.Linear(6, 6),
+        norm=nn.BatchNorm1d(6),
+    )
+    refused(model, "layer 'fc' is read before and after it", (6,))
+
+
+def test_hooks_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(6, 6), nn.ReLU())
+    prune.random_unstructured(model[0], "weight", 0.5)
+    refused(model, r"'0' \(Linear\): has hooks, which a reader of the forward cannot see; make them permanent first")
+    prune.remove(model[0], "weight")
+    assert kinds(same(model, (6,))) == ["linear"]
+    handle = model.register_forward_hook(lambda module, args, out: out * 2)
+    refused(model, "Sequential: has hooks")
+    handle.remove()
+    assert read(model)
+
+
+def test_the_evaluation_is_what_is_read() -> None:
+    model = Net(lambda self, x: self.fc(x) if self.training else torch.relu(self.fc(x)), fc=nn.Linear(3, 2)).train()
+    model.fc.eval()
+    assert kinds(read(model)) == ["linear"]
+    assert read(model).stages[0].activation == "relu"
+    assert (model.training, model.fc.training) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        (
+            nn.MaxPool2d(2),
+            r"'1' \(MaxPool2d\): works in 2 dimensions of space, on a value of shape \(4, 8\); use the one of 1",
+        ),
+        (nn.AvgPool2d(2), "works in 2 dimensions of space"),
+        (nn.AdaptiveAvgPool2d(1), "works in 2 dimensions of space"),
+        (nn.AdaptiveMaxPool2d(1), "works in 2 dimensions of space"),
+        (nn.BatchNorm2d(4), r"'1' \(BatchNorm2d\): on a value of shape \(4, 8\); expected 3 axes, channels first"),
+    ],
+)
+def test_pools_and_norms_of_other_dimensions_are_refused(module: nn.Module, text: str) -> None:
+    refused(nn.Sequential(nn.Conv1d(2, 4, 3), module), text, (2, 10))
+    other = {"MaxPool2d": nn.MaxPool1d(2), "AvgPool2d": nn.AvgPool1d(2), "BatchNorm2d": nn.BatchNorm1d(4)}
+    if type(module).__name__ in other:
+        refused(nn.Sequential(nn.Conv2d(2, 4, 3), other[type(module).__name__]), "dimensions", (2, 10, 9))
+
+
+def test_sizes_of_another_rank_are_refused() -> None:
+    refused(
+        Net(lambda self, x: functional.interpolate(self.a(x), size=(4, 4, 4)), a=nn.Conv2d(1, 1, 1)),
+        r"\(4, 4, 4\) for 2 axes of space; expected one number, or 2",
+        (1, 4, 4),
+    )
+
+
+def test_long_chains_of_sums_are_read_in_a_moment() -> None:
+    class Chain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = torch.relu(self.fc(x))
+            for _ in range(40):
+                x = x + x
+            return x
+
+    assert read(Chain()).nonnegative(read(Chain()).output)
 
 
 def test_views_of_overwritten_tensors_are_refused() -> None:
@@ -638,3 +738,12 @@ def test_a_model_without_batch_norm_is_copied() -> None:
     assert folded[0].weight is not model[0].weight  # type: ignore[index]
     assert torch.equal(folded[0].weight, model[0].weight)  # type: ignore[index]
     assert isinstance(read(folded), Topology)
+
+
+def test_a_layer_may_join_several_sums() -> None:
+    def forward(self: nn.Module, x: Tensor) -> Tensor:
+        h = self.a(x)
+        return (self.b(h) + h) + (self.c(h) + h)
+
+    found = same(Net(forward, a=nn.Conv1d(1, 1, 1), b=nn.Conv1d(1, 1, 1), c=nn.Conv1d(1, 1, 1)), (1, 4))
+    assert {shape.name: shape.joined for shape in found.shapes} == {"a": ("b", "c"), "b": ("c",), "c": ()}

@@ -7,10 +7,10 @@ to one scale of the sum, HAWQ's way (arXiv:2011.10680)::
 
     sum = round(M_1 q_1) + round(M_2 q_2),   M_i = snap(2^g S_i / S_a),       out = clip(round(sum / 2^g))
 
-with ``g`` guard bits that keep the operands' rounding below the output's; training sees the snapped multipliers, and
-with them the small differences between ``M_i`` and the true ratio. Gradients are straight-through; the factor of
-training is ``M exp(log S_x - log S_a)`` with the exponent's value zero, which gives the scales their gradient (LSQ,
-arXiv:1902.08153).
+with ``g`` guard bits that keep the operands' rounding below the output's (each operand is as wide as its own range
+needs, so that large ones may cancel); training sees the snapped multipliers, and with them the small differences
+between ``M_i`` and the true ratio. Gradients are straight-through; the factor of training is ``M exp(log S_x - log
+S_a)`` with the exponent's value zero, which gives the scales their gradient (LSQ, arXiv:1902.08153).
 
 A **table** holds ``round(f(S_x (q - z)) / S_a) + z_a`` for every integer ``q``. **Softmax** is integer as well::
 
@@ -39,6 +39,8 @@ from hawq_flow.topology.floats import max_windows, pad_space, repeat_space, stag
 
 GUARD = 4
 """Bits by which the operands of a sum are finer than its result (fewer for multipliers of fewer bits)."""
+SIX = 6.0
+"""Where ReLU6 ends."""
 EXP_BITS = 12
 """Width of the exponentials of a softmax."""
 SUM_BITS = 16
@@ -76,7 +78,7 @@ class Joint(nn.Module):
         self.register_buffer("frozen_scale", torch.zeros((), dtype=torch.float64))  # 0: not frozen
         self.factors: list[float] = []
         self.value_of_scale = 0.0
-        self.observer = Observer(config.activation_observer, config, self.out_type)
+        self.observer = Observer(config.activation_observer, config, self.out_type, self.asymmetric)
 
     @property
     def frozen(self) -> bool:
@@ -96,8 +98,16 @@ class Joint(nn.Module):
         """The output's scale before snapping, float64."""
         scale = self.log_scale.detach().to(torch.float64).exp().to(like.device)
         if self.stage.activation == "relu6":  # the integers end where 6 does: saturation is the clip
-            scale = scale.clamp(max=6.0 / self.out_type.range[1])
+            scale = scale.clamp(max=SIX / self.out_type.range[1])
         return scale
+
+    def six_ends(self, scale: Tensor) -> None:
+        """``ValueError`` when a ReLU6's largest integer would mean more than 6: no multiplier is large enough."""
+        if self.stage.activation == "relu6" and float(scale) * self.out_type.range[1] > SIX * (1 + 1e-9):
+            raise ValueError(
+                f"{self.name!r}: ReLU6 behind integers of a much coarser scale needs multipliers of more than "
+                f"{self.config.multiplier_bits} bits to end at 6; raise quant.multiplier_bits, or use ReLU"
+            )
 
     def snapped(self, ratios: Tensor) -> Tensor:
         """Dyadic numbers near ``ratios``, with multipliers of the chosen bits."""
@@ -128,7 +138,7 @@ class Joint(nn.Module):
         """Observe real values made of quantized operands, move the scale to what they say; the output and its grid."""
         pairs = zip(values, grids, strict=True)
         self.observer.observe(self.real([value * grid.scale.to(value.dtype) for value, grid in pairs]))
-        scale, zero = self.observer.grid(self.asymmetric)
+        scale, zero = self.observer.grid()
         self.log_scale.fill_(math.log(scale))
         self.zero_point.fill_(zero)
         grid = self.refresh(grids)
@@ -151,8 +161,13 @@ class Joint(nn.Module):
             self.multiplier.copy_(torch.from_numpy(multiplier))
             self.shift.copy_(torch.from_numpy(shift))
             self.frozen_scale.copy_(scale)
-            self.log_scale.requires_grad_(False)
+            self.settle()
         return self.grid(self.frozen_scale)
+
+    def settle(self) -> None:
+        """Once frozen, the scale trains no more."""
+        if self.frozen:
+            self.log_scale.requires_grad_(False)
 
     def dyadic(self, grids: Sequence[Grid]) -> tuple[IntArray, IntArray, Tensor]:
         """(multipliers, shifts, the output's scale)."""
@@ -198,8 +213,13 @@ class QuantRescale(Joint):
     def fresh_scales(self, operands: Tensor) -> tuple[Tensor, Tensor]:
         """The multiplier near S_x / (N S_a), and the scale that follows it."""
         source = operands / self.divisor
-        factors = self.snapped(source / self.raw_scale(operands))
-        return factors, (source / factors)[0]
+        ratios = source / self.raw_scale(operands)
+        factors = self.snapped(ratios)
+        if self.stage.activation == "relu6" and bool((factors < ratios).any()):  # up, lest the scale pass 6 / top
+            factors = self.snapped(ratios * (1 + 2.0 ** (1 - self.config.multiplier_bits)))
+        scale = (source / factors)[0]
+        self.six_ends(scale)
+        return factors, scale
 
     def forward(self, values: Sequence[Tensor], logs: Sequence[Tensor]) -> Tensor:
         """Training: integers minus zero point, the operand's in, the output's out."""
@@ -224,26 +244,40 @@ class QuantRescale(Joint):
 class QuantSum(Joint):
     """A residual addition: every operand rescaled to a finer grid of the sum, added, rounded, clipped."""
 
+    guard_bits: Tensor
+
+    def __init__(self, stage: Stage, topology: Topology, bits: int, config: QuantConfig) -> None:
+        super().__init__(stage, topology, bits, config)
+        self.register_buffer("guard_bits", torch.tensor(min(GUARD, config.multiplier_bits - 1)))
+
     @property
     def guard(self) -> int:
         """Bits by which the operands are finer than the result."""
-        return min(GUARD, self.config.multiplier_bits - 1)
+        return int(self.guard_bits)
 
-    def operand_type(self, grid: Grid) -> IntType:
-        """An operand's integers: wide enough for twice the result's range."""
-        magnitude = self.out_type.max_bits - int(self.out_type.signed) + self.guard + 1
-        return IntType(magnitude + int(grid.type.signed), grid.type.signed, grid.type.signed)
+    def operand_type(self, grid: Grid, factor: float) -> IntType:
+        """An operand's integers: its own range times its multiplier, so that nothing is cut before the sum."""
+        reach = math.ceil(factor * max(map(abs, grid.type.range)))
+        signed = grid.type.signed
+        return IntType(max(reach.bit_length(), 1) + int(signed), signed, signed)
 
     def fresh_scales(self, operands: Tensor) -> tuple[Tensor, Tensor]:
         """Multipliers near 2^g S_i / S_a, and S_a, coarse enough for multipliers of the chosen bits."""
-        scale = self.raw_scale(operands)
-        scale = torch.maximum(scale, operands.max() * 2.0 ** (self.guard - self.config.multiplier_bits + 1))
-        return self.snapped(torch.ldexp(operands / scale, torch.tensor(self.guard))), scale
+        scale, bits = self.raw_scale(operands), self.config.multiplier_bits
+        guard = min(GUARD, bits - 1)
+        if self.stage.activation == "relu6":  # the scale may not grow beyond 6 / top: fewer guard bits instead
+            ratio = math.ceil(math.log2(float(operands.max() / scale)))
+            guard = max(0, min(guard, bits - 1 - ratio))
+        self.guard_bits.fill_(guard)
+        scale = torch.maximum(scale, operands.max() * 2.0 ** (guard - bits + 1))
+        self.six_ends(scale)
+        return self.snapped(torch.ldexp(operands / scale, torch.tensor(guard))), scale
 
     def refresh(self, grids: Sequence[Grid]) -> Grid:
         """As for every stage; the operands' types are kept too."""
-        self.types = [self.operand_type(grid) for grid in grids]
-        return super().refresh(grids)
+        grid = super().refresh(grids)
+        self.types = [self.operand_type(g, factor) for g, factor in zip(grids, self.factors, strict=True)]
+        return grid
 
     def forward(self, values: Sequence[Tensor], logs: Sequence[Tensor]) -> Tensor:
         """Training: integers, the operands' in, the output's minus its zero point out."""
@@ -260,9 +294,12 @@ class QuantSum(Joint):
         """The stage as steps reading the values ``names``; and the output's grid."""
         multiplier, shift, scale = self.dyadic(grids)
         stage, rounding = self.stage, self.config.rounding
+        factors = np.ldexp(multiplier.astype(np.float64), -shift)
         steps = [
-            requantize_step(name, source, "", m, s, self.operand_type(grid), rounding)
-            for name, source, m, s, grid in zip(stage.operands, names, multiplier, shift, grids, strict=True)
+            requantize_step(name, source, "", m, s, self.operand_type(grid, float(factor)), rounding)
+            for name, source, m, s, grid, factor in zip(
+                stage.operands, names, multiplier, shift, grids, factors, strict=True
+            )
         ]
         total, output = stage.values[-2:]
         steps.append(IntegerStep(total, "Add", stage.operands, ""))

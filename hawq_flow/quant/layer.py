@@ -104,13 +104,13 @@ class QuantLayer(nn.Module):
         self.log_scale = nn.Parameter(torch.zeros(()))
         for parameter in (self.log_weight_scale, self.log_scale):
             parameter.requires_grad_(config.learn_scales)
-        self.register_buffer("weight_top", torch.tensor([[2.0 ** (w - 1) - 1] for w in widths]))
+        self.register_buffer("weight_top", torch.tensor([[2.0 ** (w - 1) - 1] for w in widths]), persistent=False)
         self.register_buffer("zero_point", torch.zeros((), dtype=torch.int64))
         self.register_buffer("multiplier", torch.zeros(outputs, dtype=torch.int64))
         self.register_buffer("shift", torch.zeros(outputs, dtype=torch.int64))
         self.register_buffer("frozen_scale", torch.zeros((), dtype=torch.float64))  # 0: not frozen
         self.constants: _Constants | None = None
-        self.observer = Observer(config.activation_observer, config, self.out_type)
+        self.observer = Observer(config.activation_observer, config, self.out_type, self.asymmetric)
 
     @property
     def frozen(self) -> bool:
@@ -228,7 +228,7 @@ class QuantLayer(nn.Module):
     def observe(self, pre_activation: Tensor) -> None:
         """Take a batch of real pre-activations into the observer and move the output's scale to what it says."""
         self.observer.observe(activate(pre_activation, self.activation))
-        scale, zero = self.observer.grid(self.asymmetric)
+        scale, zero = self.observer.grid()
         self.log_scale.fill_(math.log(scale))
         # Channels of several widths share one zero point, so the narrowest must be able to hold it.
         self.zero_point.fill_(min(zero, int(self.out_type.high().min())))
@@ -261,11 +261,16 @@ class QuantLayer(nn.Module):
             self.multiplier.copy_(torch.from_numpy(multiplier))
             self.shift.copy_(torch.from_numpy(shift))
             self.frozen_scale.copy_(scale)
+            self.settle()
+        return self.grid(self.frozen_scale)
+
+    def settle(self) -> None:
+        """Once frozen, scales and batch norm train no more."""
+        if self.frozen:
             for parameter in (self.log_weight_scale, self.log_scale):
                 parameter.requires_grad_(False)
             if self.batch_norm is not None:
                 self.batch_norm.requires_grad_(False)
-        return self.grid(self.frozen_scale)
 
     @torch.no_grad()
     def integers(self, input_scale: Tensor, input_zero_point: int) -> IntegerLayer:
@@ -282,6 +287,11 @@ class QuantLayer(nn.Module):
             raise ValueError(
                 f"layer {self.name!r}: a weight or bias is NaN or infinite; training has diverged "
                 "(lower the learning rate)"
+            )
+        if float(b.abs().max()) >= 2.0**53:
+            raise OverflowError(
+                f"layer {self.name!r}: a bias of {float(b.abs().max()):.3g} steps of its accumulator, beyond the 2^53 "
+                "that float64 holds; its weights and input are tiny beside its bias: check the scales"
             )
         multiplier, shift = nearest_dyadic(m.cpu().numpy(), self.config.multiplier_bits)
         return IntegerLayer(

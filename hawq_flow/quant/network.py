@@ -99,9 +99,14 @@ class QuantNetwork(nn.Module):
         """
         if len(x) == 0:
             raise ValueError("calibrate: no data; give at least one batch of training inputs")
-        observer = Observer(self.config.input_observer, self.config, self.input_type)
+        if self.frozen:
+            raise RuntimeError(
+                "calibrate: the network is frozen; its scales are what was trained. Quantize the model anew"
+            )
+        self._check_shape(x.shape)
+        observer = Observer(self.config.input_observer, self.config, self.input_type, self._asymmetric)
         observer.observe(x)
-        scale, zero = observer.grid(self._asymmetric)
+        scale, zero = observer.grid()
         self.input_scale.fill_(scale)
         self.input_zero_point.fill_(zero)
         rows = max(1, min(CALIBRATION, CALIBRATION_ELEMENTS // self._largest))
@@ -135,11 +140,27 @@ class QuantNetwork(nn.Module):
         """Standardized data (n, *input_shape) -> int64 input integers."""
         self._require_calibrated()
         array = np.asarray(x)
-        if array.shape[1:] != self.input_shape:
-            raise ValueError(f"input of shape {array.shape}; expected (n, {', '.join(map(str, self.input_shape))})")
+        self._check_shape(array.shape)
         return quantize_array(
             array, float(self.input_scale), int(self.input_zero_point), self.input_type, rank=array.ndim - 1
         )
+
+    def _check_shape(self, shape: Sequence[int]) -> None:
+        if tuple(shape[1:]) != self.input_shape:
+            raise ValueError(f"input of shape {tuple(shape)}; expected (n, {', '.join(map(str, self.input_shape))})")
+
+    def load_state_dict(self, *args: Any, **options: Any) -> Any:
+        """As of every module; the next step snaps the scales afresh, and what is frozen trains no more."""
+        result = super().load_state_dict(*args, **options)
+        self._age = -1
+        for part in (*self._layers(), *self._joints()):
+            if not isinstance(part, Passing):
+                part.settle()
+        return result
+
+    def _apply(self, *args: Any, **options: Any) -> Any:
+        self._age = -1  # another dtype or device: the constants of training are made anew
+        return super()._apply(*args, **options)
 
     def _walk(self, step: Callable[[QuantLayer | Joint | Passing, list[Grid]], Grid]) -> dict[str, Grid]:
         """The grid of every value, each stage's made by ``step`` from those it reads."""

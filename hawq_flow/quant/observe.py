@@ -83,10 +83,13 @@ class QuantConfig:
 
 
 class Observer:
-    """Finds the range of a tensor over batches. ``observe`` batches, then read ``low`` <= 0 <= ``high``."""
+    """Finds the range of a tensor over batches. ``observe`` batches, then read ``low`` <= 0 <= ``high``.
 
-    def __init__(self, kind: ObserverKind, config: QuantConfig, type: IntType) -> None:
-        self.kind, self.config, self.type = kind, config, type
+    ``asymmetric`` says whether *this* tensor's integers have a zero point.
+    """
+
+    def __init__(self, kind: ObserverKind, config: QuantConfig, type: IntType, asymmetric: bool = False) -> None:
+        self.kind, self.config, self.type, self.asymmetric = kind, config, type, asymmetric
         self.low = self.high = 0.0
         self.batches = 0
 
@@ -98,7 +101,7 @@ class Observer:
         if self.kind == "percentile":
             tail = (
                 (100.0 - self.config.percentile) / 200.0
-                if self.type.signed
+                if self.type.signed or self.asymmetric
                 else (100.0 - self.config.percentile) / 100.0
             )
             ends = np.quantile(flat.cpu().numpy(), [tail, 1.0 - tail])
@@ -106,7 +109,7 @@ class Observer:
         else:
             low, high = float(flat.min()), float(flat.max())
         if self.kind == "mse":
-            shrink = _best_shrink(flat, min(low, 0.0), max(high, 0.0), self.type, self.config.asymmetric)
+            shrink = _best_shrink(flat, min(low, 0.0), max(high, 0.0), self.type, self.asymmetric)
             low, high = low * shrink, high * shrink
         low, high = min(low, 0.0), max(high, 0.0)
         if self.batches == 0:
@@ -118,11 +121,11 @@ class Observer:
             self.low, self.high = (1 - m) * self.low + m * low, (1 - m) * self.high + m * high
         self.batches += 1
 
-    def grid(self, asymmetric: bool) -> tuple[float, int]:
-        """(scale, zero point) that spread the type's integers over the range."""
+    def grid(self) -> tuple[float, int]:
+        """(scale, zero point) that spread the type's integers over the range; the zero point is 0 if symmetric."""
         if not self.batches:
             raise RuntimeError("observer: nothing observed yet; calibrate the network on data before using it")
-        return _grid(self.low, self.high, self.type, asymmetric)
+        return _grid(self.low, self.high, self.type, self.asymmetric)
 
 
 def _grid(low: float, high: float, type: IntType, asymmetric: bool) -> tuple[float, int]:

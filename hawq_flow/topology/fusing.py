@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hawq_flow.topology.stages import INPUT, LAYERS, PASSING, Stage, Topology, UnsupportedModelError, identifier
@@ -28,6 +28,14 @@ def fuse(input_shape: tuple[int, ...], raw: Mapping[str, Stage], output: str) ->
     def alone(name: str) -> bool:
         return len(readers[name]) == 1 and name != output
 
+    def alone_from_host(name: str) -> bool:
+        """Whether nothing but one chain leads from the stage that ``name`` stands for to ``name`` and on."""
+        while alone(name):
+            if name == alias[name]:
+                return True
+            name = raw[name].sources[0]
+        return False
+
     for stage in live:
         sources = tuple(alias[source] for source in stage.sources)
         before, name = stage.sources[0], sources[0]
@@ -40,7 +48,7 @@ def fuse(input_shape: tuple[int, ...], raw: Mapping[str, Stage], output: str) ->
                         f"{stage.what}: batch norm must directly follow an nn.Linear or a convolution, to fold into "
                         f"it; here it follows {found}"
                     )
-                if not alone(before):
+                if not alone_from_host(before):
                     raise UnsupportedModelError(
                         f"{stage.what}: layer {name!r} is read before and after it; branches at this point are not "
                         "supported"
@@ -48,14 +56,14 @@ def fuse(input_shape: tuple[int, ...], raw: Mapping[str, Stage], output: str) ->
                 fused[name] = replace(target, batch_norm=stage.batch_norm, batch_norm_name=stage.name)
                 alias[stage.name] = name
             case "dropout":
-                if target is None or not alone(before):
+                if target is None or not alone_from_host(before):
                     raise UnsupportedModelError(f"{stage.what}: dropout must follow a layer and be its only reader")
                 kept = (1.0 - target.dropout) * (1.0 - stage.dropout)
                 fused[name] = replace(target, dropout=1.0 - kept if target.dropout else stage.dropout)
                 alias[stage.name] = name
             case "activation":
-                host = _host(name, fused, readers, output, alias)
-                if host and alone(before):
+                host = _host(before, fused, raw, alone, alias)
+                if host:
                     fused[host] = replace(fused[host], activation=stage.activation)
                     alias[stage.name] = name
                 else:
@@ -91,21 +99,26 @@ def _live(raw: Mapping[str, Stage], output: str) -> list[Stage]:
 
 
 def _host(
-    name: str, fused: Mapping[str, Stage], readers: Mapping[str, list[str]], output: str, alias: Mapping[str, str]
+    name: str,
+    fused: Mapping[str, Stage],
+    raw: Mapping[str, Stage],
+    alone: Callable[[str], bool],
+    alias: Mapping[str, str],
 ) -> str:
     """The stage that an activation of value ``name`` joins, through stages that only move it; '' when none can.
 
-    ReLU commutes with moving, picking and repeating elements, and with maxima; zeros padded stay zeros.
+    ReLU commutes with moving, picking and repeating elements, and with maxima; zeros padded stay zeros. Every value on
+    the way back must have one reader, or somebody would read the activation who asked for what was before it.
     """
-    while name in fused and fused[name].kind in PASSING:
-        name = fused[name].sources[0]
-        others = [r for raw, own in alias.items() if own == name for r in readers.get(raw, []) if alias.get(r) != name]
-        if len(others) != 1:
+    while name in raw and alone(name):
+        own = alias[name]
+        if own not in fused:
             return ""
-    stage = fused.get(name)
-    if stage is None or stage.kind not in _QUANTIZED or stage.activation:
-        return ""
-    return name
+        stage = fused[own]
+        if name == own and stage.kind not in PASSING:
+            return own if stage.kind in _QUANTIZED and not stage.activation else ""
+        name = raw[name].sources[0]
+    return ""
 
 
 def _check_names(topology: Topology) -> None:

@@ -60,6 +60,7 @@ class Spelling:
 
 _POOL = {"kernel_size": REQUIRED, "stride": None, "padding": 0}
 _MAX = {**_POOL, "dilation": 1, "ceil_mode": False, "return_indices": False}
+_TORCH_MAX = {name: default for name, default in _MAX.items() if name != "return_indices"}
 _AVERAGE = {**_POOL, "ceil_mode": False, "count_include_pad": True, "divisor_override": None}
 _REDUCE = {"dim": REQUIRED, "keepdim": False}
 _SOFTMAX = {"dim": None}
@@ -107,19 +108,21 @@ def _functions() -> dict[Any, Spelling]:
         torch.reshape: Spelling("reshape", {"shape": REQUIRED}),
         torch.squeeze: Spelling("squeeze", {"dim": None}),
         torch.unsqueeze: Spelling("unsqueeze", {"dim": REQUIRED}),
-        functional.max_pool1d: Spelling("max", _MAX),
-        functional.max_pool2d: Spelling("max", _MAX),
-        torch.max_pool1d: Spelling("max", {k: v for k, v in _MAX.items() if k != "return_indices"}),
-        torch.max_pool2d: Spelling("max", {k: v for k, v in _MAX.items() if k != "return_indices"}),
-        functional.avg_pool1d: Spelling("average", {k: v for k, v in _AVERAGE.items() if k != "divisor_override"}),
-        functional.avg_pool2d: Spelling("average", _AVERAGE),
-        functional.adaptive_avg_pool1d: Spelling("adaptive", {"output_size": REQUIRED}, {"pool": "average"}),
-        functional.adaptive_avg_pool2d: Spelling("adaptive", {"output_size": REQUIRED}, {"pool": "average"}),
+        functional.max_pool1d: Spelling("max", _MAX, {"rank": 1}),
+        functional.max_pool2d: Spelling("max", _MAX, {"rank": 2}),
+        torch.max_pool1d: Spelling("max", _TORCH_MAX, {"rank": 1}),
+        torch.max_pool2d: Spelling("max", _TORCH_MAX, {"rank": 2}),
+        functional.avg_pool1d: Spelling(
+            "average", {k: v for k, v in _AVERAGE.items() if k != "divisor_override"}, {"rank": 1}
+        ),
+        functional.avg_pool2d: Spelling("average", _AVERAGE, {"rank": 2}),
+        functional.adaptive_avg_pool1d: Spelling("adaptive", {"output_size": REQUIRED}, {"pool": "average", "rank": 1}),
+        functional.adaptive_avg_pool2d: Spelling("adaptive", {"output_size": REQUIRED}, {"pool": "average", "rank": 2}),
         functional.adaptive_max_pool1d: Spelling(
-            "adaptive", {"output_size": REQUIRED, "return_indices": False}, {"pool": "max"}
+            "adaptive", {"output_size": REQUIRED, "return_indices": False}, {"pool": "max", "rank": 1}
         ),
         functional.adaptive_max_pool2d: Spelling(
-            "adaptive", {"output_size": REQUIRED, "return_indices": False}, {"pool": "max"}
+            "adaptive", {"output_size": REQUIRED, "return_indices": False}, {"pool": "max", "rank": 2}
         ),
         torch.mean: Spelling("reduce", _REDUCE, {"reduction": "mean"}),
         torch.sum: Spelling("reduce", _REDUCE, {"reduction": "sum"}),
@@ -180,7 +183,13 @@ METHODS: dict[str, Spelling] = {
 
 def _pool_settings(module: Any, operation: str) -> Call:
     names = _MAX if operation == "max" else _AVERAGE
-    return Call(operation, {name: getattr(module, name, default) for name, default in names.items()})
+    settings = {name: getattr(module, name, default) for name, default in names.items()}
+    return Call(operation, {**settings, "rank": _rank(module)})
+
+
+def _rank(module: nn.Module) -> int:
+    """Dimensions of space that a module's name says it works in."""
+    return 1 if type(module).__name__.endswith("1d") else 2
 
 
 def module_call(module: nn.Module) -> Call | None:
@@ -203,11 +212,16 @@ def module_call(module: nn.Module) -> Call | None:
         case nn.AvgPool1d() | nn.AvgPool2d():
             return _pool_settings(module, "average")
         case nn.AdaptiveAvgPool1d() | nn.AdaptiveAvgPool2d():
-            return Call("adaptive", {"output_size": module.output_size, "pool": "average"})
+            return Call("adaptive", {"output_size": module.output_size, "pool": "average", "rank": _rank(module)})
         case nn.AdaptiveMaxPool1d() | nn.AdaptiveMaxPool2d():
             return Call(
                 "adaptive",
-                {"output_size": module.output_size, "pool": "max", "return_indices": module.return_indices},
+                {
+                    "output_size": module.output_size,
+                    "pool": "max",
+                    "return_indices": module.return_indices,
+                    "rank": _rank(module),
+                },
             )
         case nn.Upsample():
             return Call("upsample", {"size": module.size, "scale_factor": module.scale_factor, "mode": module.mode})

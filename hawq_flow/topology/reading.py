@@ -42,20 +42,36 @@ def read(model: nn.Module, input_shape: Sequence[int] | None = None) -> Topology
             f"the model is a bare nn.{type(model).__name__}, which has no name to plan bits for; wrap it: "
             "nn.Sequential(layer)"
         )
+    _refuse_hooks(model, type(model).__name__)
+    modes = {module: module.training for module in model.modules()}
     try:
-        graph = fx.symbolic_trace(model)
+        for module in modes:  # what is deployed is the evaluation; a forward may depend on the mode
+            module.training = False
+        graph = fx.Tracer().trace(model)
     except Exception as error:  # fx raises many types; every one means that the forward cannot be read
         raise UnsupportedModelError(
             f"{type(model).__name__}: torch.fx cannot trace its forward ({error}); write it without control flow that "
             "depends on data or on its shape"
         ) from error
+    finally:
+        for module, training in modes.items():
+            module.training = training
     return _Reader(model, graph).topology(input_shape)
+
+
+def _refuse_hooks(module: nn.Module, what: str) -> None:
+    """Hooks change what a module computes, and tracing does not see them (pruning and old weight norm are hooks)."""
+    if module._forward_hooks or module._forward_pre_hooks:
+        raise UnsupportedModelError(
+            f"{what}: has hooks, which a reader of the forward cannot see; make them permanent first "
+            "(torch.nn.utils.prune.remove, remove_weight_norm) or remove them"
+        )
 
 
 class _Reader:
     """Walks an fx graph. ``where`` maps each node to the raw stage it stands for now; ``numbers`` are no tensors."""
 
-    def __init__(self, model: nn.Module, graph: fx.GraphModule) -> None:
+    def __init__(self, model: nn.Module, graph: fx.Graph) -> None:
         self.model, self.graph = model, graph
         self.stages: dict[str, Stage] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -68,10 +84,10 @@ class _Reader:
 
     def topology(self, input_shape: Sequence[int] | None) -> Topology:
         shape = tuple(int(n) for n in input_shape) if input_shape is not None else self._first_features()
-        layers = [str(n.target) for n in self.graph.graph.nodes if n.op == "call_module" and self._is_layer(n)]
+        layers = [str(n.target) for n in self.graph.nodes if n.op == "call_module" and self._is_layer(n)]
         self.taken = {identifier(name) for name in layers} | {INPUT}
         output: str | None = None
-        for node in self.graph.graph.nodes:
+        for node in self.graph.nodes:
             match node.op:
                 case "placeholder":
                     if self.where:
@@ -99,7 +115,7 @@ class _Reader:
         return isinstance(self.model.get_submodule(str(node.target)), (nn.Linear, nn.Conv1d, nn.Conv2d))
 
     def _first_features(self) -> tuple[int, ...]:
-        for node in self.graph.graph.nodes:
+        for node in self.graph.nodes:
             if node.op == "call_module":
                 module = self.model.get_submodule(str(node.target))
                 if isinstance(module, nn.Linear):
@@ -159,6 +175,7 @@ class _Reader:
         name = str(node.target)
         module = self.model.get_submodule(name)
         what = f"{name!r} ({type(module).__name__})"
+        _refuse_hooks(module, what)
         given = [*node.args, *node.kwargs.values()]
         if len(given) != 1:
             raise UnsupportedModelError(f"{what}: called with {len(given)} arguments; expected one tensor")
@@ -175,6 +192,12 @@ class _Reader:
             if module.running_mean is None or module.running_var is None:
                 raise UnsupportedModelError(f"{what}: has no running statistics to fold; use track_running_stats=True")
             shape = self.shapes[source]
+            axes = (1, 2) if isinstance(module, nn.BatchNorm1d) else (3,)
+            if len(shape) not in axes:
+                raise UnsupportedModelError(
+                    f"{what}: on a value of shape {shape}; expected {' or '.join(map(str, axes))} axes, channels "
+                    "first: use the batch norm of that many dimensions"
+                )
             if shape[0] != module.num_features:
                 raise UnsupportedModelError(
                     f"{what}: {module.num_features} features on a value of shape {shape}; expected {shape[0]}"
@@ -282,7 +305,7 @@ class _Reader:
             case "dropout":
                 if source == INPUT:
                     raise UnsupportedModelError(f"{what}: dropout must follow a layer and be its only reader")
-                self._add(node, stage("dropout", dropout=float(settings["p"])), call.in_place)
+                self._add(node, stage("dropout", dropout=float(settings["p"])), call.in_place, view=True)
             case "softmax":
                 if settings["dim"] not in ((1, -1) if len(shape) == 1 else (1, -len(shape))):
                     raise UnsupportedModelError(
@@ -376,8 +399,8 @@ class _Reader:
     def _join(self, node: fx.Node, call: Call, what: str, sources: list[str]) -> None:
         shapes = [self.shapes[source] for source in sources]
         shown = ", ".join(str(shape) for shape in shapes)
-        if len(sources) == 1:  # a concatenation of one
-            self.where[node] = sources[0]
+        if len(sources) == 1:  # a concatenation of one: the same values, in a storage of their own
+            self._add(node, Stage(self._name(node), "reshape", (sources[0],), shapes[0], self.widths[sources[0]], what))
             return
         if call.operation == "add":
             if call.settings.get("alpha", 1) != 1:

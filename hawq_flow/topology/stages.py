@@ -209,28 +209,31 @@ class Topology:
         readers = self.final_readers(name)
         return bool(readers) and not self.emerges(name) and all(s.kind in ("table", "softmax") for s in readers)
 
+    @cached_property
+    def _signs(self) -> dict[str, bool]:
+        found = {INPUT: False}
+        for stage in self.stages:
+            if stage.activation or stage.kind in ("softmax", "activation"):
+                found[stage.name] = True
+            elif stage.kind == "table":
+                found[stage.name] = _nonnegative(stage)
+            else:
+                found[stage.name] = stage.kind not in LAYERS and all(found[source] for source in stage.sources)
+        return found
+
     def nonnegative(self, name: str) -> bool:
         """Whether a value is never negative, by what it is made of."""
-        if name == INPUT:
-            return False
-        stage = self[name]
-        if stage.activation or stage.kind == "softmax":
-            return True
-        if stage.kind == "table":
-            return _nonnegative(stage)
-        if stage.kind in LAYERS:
-            return False
-        return all(self.nonnegative(source) for source in stage.sources)
+        return self._signs[name]
 
     @property
     def shapes(self) -> list[LayerShape]:
         """Each layer's shape, for plans and costs."""
-        joined: dict[str, str] = {}
+        joined: dict[str, dict[str, None]] = {}
         for stage in self.stages:
             if stage.kind in ("add", "concat"):
                 for source in stage.sources:
                     if (width := self.width(source)) != stage.width:
-                        joined[width] = stage.width
+                        joined.setdefault(width, {})[stage.width] = None
         return [
             LayerShape(
                 stage.name,
@@ -238,7 +241,7 @@ class Topology:
                 stage.outputs,
                 self.width(stage.sources[0]),
                 math.prod(stage.shape[1:]),
-                joined.get(stage.name, ""),
+                tuple(joined.get(stage.name, ())),
             )
             for stage in self.layers
         ]

@@ -86,8 +86,14 @@ def layer(name: str, what: str, module: Layer, source: str, shape: tuple[int, ..
     )
 
 
-def _spatial(what: str, shape: tuple[int, ...]) -> int:
+def _spatial(what: str, shape: tuple[int, ...], wanted: int | None = None) -> int:
     rank = len(shape) - 1
+    if wanted is not None and rank != wanted:
+        raise UnsupportedModelError(
+            f"{what}: works in {wanted} dimensions of space, on a value of shape {shape}; use the one of {rank}"
+            if rank in (1, 2)
+            else f"{what}: on a value of shape {shape}; expected (channels, length) or (channels, height, width)"
+        )
     if rank not in (1, 2):
         raise UnsupportedModelError(
             f"{what}: on a value of shape {shape}; expected (channels, length) or (channels, height, width)"
@@ -95,9 +101,18 @@ def _spatial(what: str, shape: tuple[int, ...]) -> int:
     return rank
 
 
+def _sizes(what: str, value: Any, rank: int) -> tuple[Any, ...]:
+    sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
+    if len(sizes) == 1:
+        sizes *= rank
+    if len(sizes) != rank:
+        raise UnsupportedModelError(f"{what}: {value!r} for {rank} axes of space; expected one number, or {rank}")
+    return sizes
+
+
 def pool(what: str, kind: str, settings: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
     """Fields of a max or average stage from torch's settings."""
-    rank = _spatial(what, shape)
+    rank = _spatial(what, shape, settings.get("rank"))
     kernel = _each(settings["kernel_size"], rank, what, "kernel_size")
     given = settings.get("stride")
     stride = kernel if given in (None, (), []) else _each(given, rank, what, "stride")
@@ -138,9 +153,8 @@ def pool(what: str, kind: str, settings: Mapping[str, Any], shape: tuple[int, ..
 
 def adaptive(what: str, settings: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
     """Fields of an adaptive pool: windows of one size, or refused."""
-    rank = _spatial(what, shape)
-    size = settings["output_size"]
-    sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,) * rank
+    rank = _spatial(what, shape, settings.get("rank"))
+    sizes = _sizes(what, settings["output_size"], rank)
     sizes = tuple(n if s is None else s for s, n in zip(sizes, shape[1:], strict=True))
     if any(s < 1 or n % s for s, n in zip(sizes, shape[1:], strict=True)):
         raise UnsupportedModelError(
@@ -177,12 +191,10 @@ def upsample(what: str, settings: Mapping[str, Any], shape: tuple[int, ...]) -> 
     if settings["mode"] not in ("nearest", "nearest-exact"):
         raise UnsupportedModelError(f"{what}: mode {settings['mode']!r}; expected 'nearest' (integers are repeated)")
     if settings["size"] is not None:
-        size = settings["size"]
-        sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,) * rank
+        sizes = _sizes(what, settings["size"], rank)
         factors = tuple(s / n for s, n in zip(sizes, shape[1:], strict=True))
     else:
-        scale = settings["scale_factor"]
-        factors = tuple(scale) if isinstance(scale, (tuple, list)) else (scale,) * rank
+        factors = _sizes(what, settings["scale_factor"], rank)
     if not all(factor is not None and factor >= 1 and float(factor).is_integer() for factor in factors):
         raise UnsupportedModelError(f"{what}: enlarges by {factors}; expected whole factors of 1 or more")
     return tuple(int(factor) for factor in factors)
