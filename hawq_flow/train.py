@@ -292,6 +292,8 @@ def predict(model: nn.Module, x: ArrayLike, *, batch_size: int | None = None) ->
     model.eval()
     reference = next(model.parameters())
     data = torch.from_numpy(np.ascontiguousarray(x))
+    if len(data) == 0:
+        raise ValueError("predict: no samples; expected at least one")
     if batch_size is None:
         batch_size = max(16, min(8192, BATCH_ELEMENTS // max(1, math.prod(data.shape[1:]))))
     outputs = []

@@ -637,3 +637,12 @@ def test_every_option_on_one_residual_network() -> None:
         step(net, x.float())
         equal(net, x)
     assert math.isfinite(float(net(x).abs().max()))
+
+
+@pytest.mark.parametrize(("module", "bits"), [(nn.Softmax(1), 16), (nn.Sigmoid(), 17)])
+def test_tables_over_too_many_bits_are_refused(module: nn.Module, bits: int) -> None:
+    model = nn.Sequential(module, nn.Linear(4, 2))
+    with pytest.raises(
+        ValueError, match=rf"a table over integers of {bits} bits; expected {bits - 1} at most. Give what"
+    ):
+        quantized(model, (4,), inputs=bits)

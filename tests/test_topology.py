@@ -290,6 +290,8 @@ CONVS: dict[str, tuple[Callable[..., Tensor], list[str]]] = {
         ["conv", "reshape"],
     ),
     "size arithmetic": (lambda self, x: self.a(x).view(x.size(0), 2, x.size(2) * x.size(3)), ["conv", "reshape"]),
+    "reshape to a shape": (lambda self, x: self.a(x).reshape(shape=(x.size(0), 40)), ["conv", "reshape"]),
+    "view of a shape": (lambda self, x: (lambda h: h.view(h.shape))(self.a(x)), ["conv"]),
     "squeezes": (lambda self, x: self.fc(functional.adaptive_avg_pool2d(self.a(x), 1).squeeze(3).squeeze(-1)), []),
     "concat": (lambda self, x: torch.cat([self.a(x), self.b(x), x], dim=1), ["conv", "conv", "concat"]),
     "concat from the end": (lambda self, x: torch.cat((self.a(x), self.b(x)), -3), ["conv", "conv", "concat"]),
@@ -552,7 +554,10 @@ def test_settings_of_windows_are_refused_by_name(module: nn.Module, text: str) -
     ("forward", "text"),
     [
         (lambda self, x: torch.log_softmax(self.a(x), 1), r"\(log_softmax\): not supported.*end the network on logits"),
-        (lambda self, x: self.a(x) * 2, r"\(mul\): not supported in forward\(\); products of values"),
+        (
+            lambda self, x: self.a(x) * 2,
+            r"\(mul\): not supported in forward\(\); a constant factor belongs into a layer",
+        ),
         (lambda self, x: self.a(x) - self.a2(x), r"\(sub\): not supported.*in the weights of the next layer"),
         (
             lambda self, x: self.a(x) + 1,
@@ -561,7 +566,7 @@ def test_settings_of_windows_are_refused_by_name(module: nn.Module, text: str) -
         (lambda self, x: torch.add(self.a(x), self.a2(x), alpha=2), r"alpha 2; expected 1"),
         (lambda self, x: self.a(x) + self.b(x), r"adds values of shapes \(3,\), \(2,\); expected equal shapes"),
         (lambda self, x: torch.cat([self.a(x), self.a2(x)]), r"along axis 0; expected axis 1, the channels"),
-        (lambda self, x: self.a(x)[:, :2], r"\(getitem\): not supported.*slicing is not supported"),
+        (lambda self, x: self.a(x)[:, :2], r"\(getitem\): not supported.*slices are not supported"),
         (
             lambda self, x: self.a(x).view(3, -1),
             r"\(view\): reshapes \(batch, 3\) to \(3, -1\); expected the batch kept",
@@ -575,7 +580,10 @@ def test_settings_of_windows_are_refused_by_name(module: nn.Module, text: str) -
         (lambda self, x: self.a(x).unsqueeze(0), "a new axis before the batch"),
         (lambda self, x: self.a(x).permute(0, 1), r"\(permute\): not supported.*feed the data channels first"),
         (lambda self, x: self.a(x).mean(1), r"\(mean\): on a value of shape \(3,\); expected \(channels, length\)"),
-        (lambda self, x: functional.linear(x, self.a.weight), r"weight.*not supported in forward"),
+        (
+            lambda self, x: functional.linear(x, self.a.weight),
+            r"weight.*a parameter or buffer not supported in forward",
+        ),
         (lambda self, x: self.a(torch.relu_(x)), r"\(relu_\): writes into the network's input, which belongs to"),
         (lambda self, x: self.a(torch.flatten(x, 1).relu_()), r"\(relu_\): writes into the network's input"),
         (lambda self, x: (self.a(x), self.a2(x)), "forward returns several values; expected one tensor of logits"),
@@ -620,7 +628,7 @@ def test_flatten_without_axes_would_join_the_batch() -> None:
 def test_batch_norm_must_follow_a_linear_layer() -> None:
     after = "batch norm must directly follow an nn.Linear or a convolution, to fold into it; here it follows"
     refused(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.BatchNorm1d(3)), rf"'2' \(BatchNorm1d\): {after} a ReLU")
-    refused(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3)), f"{after} something else")
+    refused(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3)), f"{after} the input. Put it behind the layer before")
     refused(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.BatchNorm1d(3)), f"'2' .*{after} something else")
     refused(
         nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, track_running_stats=False)),

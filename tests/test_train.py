@@ -448,3 +448,8 @@ def test_evaluation_refuses_no_samples_and_mismatches() -> None:
         evaluate(model_of(), x[:0], y[:0])
     with pytest.raises(ValueError, match=r"evaluate: 5 samples with labels of shape \(1,\); expected one for each"):
         evaluate(model_of(), x, y[:1])
+
+
+def test_predictions_of_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="predict: no samples; expected at least one"):
+        predict(nn.Sequential(nn.Linear(2, 2)), np.zeros((0, 2)))

@@ -9,6 +9,8 @@ The scheme is HAWQ-v3's (arXiv:2011.10680), with learned step sizes (LSQ, arXiv:
 Every rescale ``M_c = m / 2^k`` is dyadic, and it is *snapped first*: ``M_c`` is the dyadic number nearest to
 ``S_w,c * S_x / S_a`` with a multiplier of the chosen bits, and then the weight scale follows, ``S_w,c := M_c * S_a
 / S_x``, and with it the bias grid ``S_w,c * S_x = M_c * S_a``. So snapping costs nothing that training does not see.
+(Where several values meet there is no scale left to follow: a sum's branches take their multipliers as snapped, so give
+residual networks six bits or more.)
 
 **Training** runs on integer-valued floats. The activation that travels is ``q - z``; the scales are folded into
 the weights, ``v = (M q_w) . (q_x - z_x) + M q_b`` and ``q_a - z_a = clip(round(v))``, so that the forward pass is one

@@ -101,6 +101,14 @@ class Joint(nn.Module):
             scale = scale.clamp(max=SIX / self.out_type.range[1])
         return scale
 
+    def readable(self, grid: Grid, bits: int) -> None:
+        """``ValueError`` when a table would have more than 2^16 entries for its input, or for differences of it."""
+        if grid.type.max_bits > bits:
+            raise ValueError(
+                f"{self.name!r}: a table over integers of {grid.type.max_bits} bits; expected {bits} at most. Give what "
+                "it reads a narrower width in the plan, or put a layer before it that nothing else reads"
+            )
+
     def six_ends(self, scale: Tensor) -> None:
         """``ValueError`` when a ReLU6's largest integer would mean more than 6: no multiplier is large enough."""
         if self.stage.activation == "relu6" and float(scale) * self.out_type.range[1] > SIX * (1 + 1e-9):
@@ -363,6 +371,7 @@ class QuantTable(Joint):
     def refresh(self, grids: Sequence[Grid]) -> Grid:
         """As for every stage; the operand's scale is kept too."""
         self.source_scale = float(grids[0].scale)
+        self.readable(grids[0], 16)
         return super().refresh(grids)
 
     def forward(self, values: Sequence[Tensor], logs: Sequence[Tensor]) -> Tensor:
@@ -408,6 +417,7 @@ class QuantSoftmax(Joint):
     def refresh(self, grids: Sequence[Grid]) -> Grid:
         """As for every stage; the operand's scale is kept too."""
         self.source_scale = float(grids[0].scale)
+        self.readable(grids[0], 15)
         self.log_scale.data.fill_(math.log(1.0 / self.out_type.range[1]))
         return super().refresh(grids)
 

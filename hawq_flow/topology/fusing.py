@@ -44,9 +44,11 @@ def fuse(input_shape: tuple[int, ...], raw: Mapping[str, Stage], output: str) ->
             case "batch_norm":
                 if target is None or target.kind not in LAYERS or target.activation or target.batch_norm is not None:
                     found = "a ReLU" if target is not None and target.activation else "something else"
+                    found = "the input" if target is None else found
                     raise UnsupportedModelError(
                         f"{stage.what}: batch norm must directly follow an nn.Linear or a convolution, to fold into "
-                        f"it; here it follows {found}"
+                        f"it; here it follows {found}. Put it behind the layer before that, or "
+                        "leave it out (the data are standardized)"
                     )
                 if not alone_from_host(before):
                     raise UnsupportedModelError(

@@ -221,10 +221,15 @@ class _Reader:
             return
         spelling = METHODS.get(target) if node.op == "call_method" else FUNCTIONS.get(target)
         if node.op == "call_method" and target in ("view", "reshape"):
-            shape = node.args[1] if len(node.args) == 2 and isinstance(node.args[1], (tuple, list)) else node.args[1:]
-            self._reshape(node, what, self._operand(node.args[0], what), self._resolve(shape, what))
+            given = node.args[1:] or tuple(node.kwargs[key] for key in ("shape", "size") if key in node.kwargs)
+            self._reshape(node, what, self._operand(node.args[0], what), self._resolve(given, what))
             return
-        if spelling is None or node.op == "get_attr":
+        if node.op == "get_attr":
+            raise UnsupportedModelError(
+                f"{what}: a parameter or buffer not supported in forward(); a factor or an offset belongs into the "
+                "weights and bias of a layer beside it"
+            )
+        if spelling is None:
             raise UnsupportedModelError(f"{what}: not supported in forward(){advice(str(label).strip('_'))}")
         args, kwargs = list(node.args), dict(node.kwargs)
         first = args.pop(0) if args else kwargs.pop("tensors" if spelling.operation == "concat" else "input", None)
@@ -380,7 +385,9 @@ class _Reader:
     def _reshape(self, node: fx.Node, what: str, source: str, to: Any) -> None:
         """``to`` includes the batch: as a number of the batch, or as -1."""
         shape = self.shapes[source]
-        sizes = list(to) if isinstance(to, (tuple, list)) else [to]
+        sizes: list[Any] = []
+        for size in to if isinstance(to, (tuple, list)) else [to]:
+            sizes += size if isinstance(size, (tuple, list)) else [size]
         elements = math.prod(shape)
         rest = sizes[1:]
         known = math.prod(n for n in rest if n != -1) if all(isinstance(n, int) for n in rest) else 0

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from hawq_flow.topology.stages import Layer, Stage, UnsupportedModelError
+from hawq_flow.topology.stages import INPUT, Layer, Stage, UnsupportedModelError
 
 
 def _each(value: Any, rank: int, what: str, name: str) -> tuple[int, ...]:
@@ -45,16 +45,18 @@ def layer(name: str, what: str, module: Layer, source: str, shape: tuple[int, ..
                 if len(shape) > 1 and shape[-1] == module.in_features
                 else ""
             )
+            fix = "give the input's shape, or put a Flatten before the layer" + rest
+            if len(shape) == 1 and source != INPUT:
+                fix = f"{shape[0]} features arrive: make it nn.Linear({shape[0]}, {module.out_features})"
             raise UnsupportedModelError(
-                f"layer {name!r}: reads a value of shape {shape}, expected ({module.in_features},); "
-                f"give the input's shape, or put a Flatten before the layer{rest}"
+                f"layer {name!r}: reads a value of shape {shape}, expected ({module.in_features},); {fix}"
             )
         return Stage(name, "linear", (source,), (module.out_features,), name, what, module)
     rank = 1 if isinstance(module, nn.Conv1d) else 2
     if len(shape) != rank + 1 or shape[0] != module.in_channels:
         raise UnsupportedModelError(
             f"layer {name!r}: reads a value of shape {shape}, expected ({module.in_channels}, "
-            f"{', '.join(['n'] * rank)}), channels first; give the input's shape, or reshape before the layer"
+            f"{', '.join(['n'] * rank)}), channels first: transpose the data to that, or reshape before the layer"
         )
     if set(module.dilation) != {1}:
         raise UnsupportedModelError(
