@@ -105,8 +105,8 @@ class Joint(nn.Module):
         """``ValueError`` when a table would have more than 2^16 entries for its input, or for differences of it."""
         if grid.type.max_bits > bits:
             raise ValueError(
-                f"{self.name!r}: a table over integers of {grid.type.max_bits} bits; expected {bits} at most. Give what "
-                "it reads a narrower width in the plan, or put a layer before it that nothing else reads"
+                f"{self.name!r}: a table over integers of {grid.type.max_bits} bits; expected {bits} at most. Give "
+                "what it reads a narrower width in the plan, or put a layer before it that nothing else reads"
             )
 
     def six_ends(self, scale: Tensor) -> None:
