@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -80,6 +80,8 @@ def run(
 @app.command()
 def show(path: Annotated[Path, typer.Argument(help="An artifact's folder, or a file in one.")]) -> None:
     """Say what an artifact is, what it was made from and whether its files are whole; or list a run's artifacts."""
+    if not path.exists():
+        _fail(f"{path}: no such file or folder; give a run's folder, an artifact's, or a file in one")
     folder = path if path.is_dir() else path.parent
     if not (folder / MANIFEST).is_file() and (inside := sorted(folder.glob("**/" + MANIFEST))):
         listing = Table("artifact", "stage", "digest", title=escape(str(folder)), title_justify="left")
@@ -206,7 +208,7 @@ def _ours(error: Exception) -> bool:
     return isinstance(error, OSError) or Path(frames[-1].filename).is_relative_to(Path(__file__).parent)
 
 
-def _fail(text: str, code: int = 1) -> None:
+def _fail(text: str, code: int = 1) -> NoReturn:
     console = Console(stderr=True, highlight=False)
     console.print("error:", style="red", end=" ")
     console.print(text, markup=False, soft_wrap=True)  # texts hold brackets and paths: neither tags nor wrapping

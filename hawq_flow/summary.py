@@ -86,11 +86,11 @@ def quality_figure(report: Mapping[str, Any]) -> Figure:
         even = sorted((p["bops"], p[measure], name) for name, p in plans.items() if name not in report["mixed"])
         centre = factor * report["float"][measure]
         axes.axhline(centre, color=GREY, lw=1.2, ls="--", label="float", zorder=1)
-        error = factor * standard_error(report)
-        axes.axhspan(centre - error, centre + error, color=GREY, alpha=0.15, lw=0, label="± 1 standard error")
+        if error := factor * standard_error(report):
+            axes.axhspan(centre - error, centre + error, color=GREY, alpha=0.15, lw=0, label="± 1 standard error")
         if even:
             x, y, names = zip(*even, strict=True)
-            axes.plot(x, factor * np.array(y), "o-", color=BLUE, label="homogeneous")
+            axes.plot(x, factor * np.array(y), "o-", color=BLUE, label="homogeneous", clip_on=False)
             for cost, value, name in zip(x, y, names, strict=True):
                 axes.annotate(
                     name.upper(), (cost, factor * value), xytext=(6, -13), textcoords="offset points", color=BLUE
@@ -98,15 +98,16 @@ def quality_figure(report: Mapping[str, Any]) -> Figure:
         for i, name in enumerate(report["mixed"]):
             mixed = plans[name]
             label = "mixed (Hessian)" if i == 0 else None
-            axes.plot(mixed["bops"], factor * mixed[measure], "D", color=ORANGE, ms=8, label=label, zorder=3)
             place = (mixed["bops"], factor * mixed[measure])
+            axes.plot(*place, "D", color=ORANGE, ms=8, label=label, zorder=3, clip_on=False)
             axes.annotate(name, place, xytext=(-6, 8), textcoords="offset points", color=ORANGE, ha="right")
         axes.set_xlabel("bit operations an inference (BOPs, no sparsity)")
         axes.set_ylabel(f"test {measure.replace('_', ' ')}{unit}, {samples:,} samples")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
-        axes.set_title("What the bits buy")
+        axes.set_title("What the bits buy", pad=18)  # above the name of a plan at the top
         axes.legend(frameon=False, loc="lower right")
         axes.margins(x=0.12, y=0.2)
+        axes.set_ylim(top=min(axes.get_ylim()[1], factor))  # neither measure exceeds 1
     return figure
 
 
@@ -202,7 +203,6 @@ def markdown(report: Mapping[str, Any]) -> str:
     samples, measure = report["samples"], report["measure"]
     percent = measure == "accuracy"
     what = measure.replace("_", " ")
-    error = f"{100 * standard_error(report):.2f} points" if percent else f"{standard_error(report):.4f}"
     data = report["data"]
     names = data["features"]
     size = f"{len(names)} features" if names and len(data.get("shape", [0])) == 1 else f"shape {_dims(data['shape'])}"
@@ -211,7 +211,7 @@ def markdown(report: Mapping[str, Any]) -> str:
         "",
         f"{data['source']}: {data['samples']['train']:,} training, {samples:,} test samples, {size}, "
         f"classes {', '.join(data['classes'])}.",
-        f"One standard error of an {what} here is {error}.",
+        _uncertainty(report, what),
     ]
     if not report["trained"]:
         lines += ["", f"**Not trained**: weights are random and only calibrated; its {what} says nothing."]
@@ -238,6 +238,7 @@ def markdown(report: Mapping[str, Any]) -> str:
         f"| float | float32 | {_value(measure, report['float'][measure])} | |{_auc(report['float'], with_auc)} | | | |",
     ]
     reference = report["plans"][report["reference"]]["bops"]
+    layers = BitPlan.from_dict(report["plans"][report["reference"]]["plan"]).layers
     for name, plan in report["plans"].items():
         difference = plan[measure] - report["float"][measure]
         lines.append(
@@ -248,8 +249,9 @@ def markdown(report: Mapping[str, Any]) -> str:
         )
     lines += [
         "",
-        "W and A are the widths in bits of each layer's weights and output, in order. BOPs, the bit operations of one "
-        "inference, count every weight; sparse BOPs leave out those that are zero. All plans share the input's width.",
+        "W and A are the widths in bits of each layer's weights and output, in the order "
+        f"{', '.join(name for name, _ in layers)}. BOPs, the bit operations of one inference, count every weight; "
+        "sparse BOPs leave out those that are zero. All plans share the input's width.",
     ]
     if report["mixed"]:
         lines += _sensitivity(report)
@@ -268,6 +270,17 @@ def markdown(report: Mapping[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
+def _uncertainty(report: Mapping[str, Any], what: str) -> str:
+    """How far the measure may be off; samples tell no standard error of an accuracy of exactly 0 or 1."""
+    error, value = standard_error(report), report["float"][report["measure"]]
+    if report["measure"] != "accuracy":
+        return f"One standard error of an {what} here is {error:.4f}."
+    if value in (0, 1):
+        seen = "No error" if value else "No right answer"
+        return f"{seen} of the float network seen in {report['samples']:,} samples, which say no more than that."
+    return f"One standard error of an {what} here is {100 * error:.2f} points."
+
+
 def _dims(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
 
@@ -277,7 +290,11 @@ def _value(measure: str, value: float) -> str:
 
 
 def _auc(figures: Mapping[str, Any], wanted: bool) -> str:
-    return f" {figures['auc']:.4f} ± {figures['auc_error']:.4f} |" if wanted else ""
+    if not wanted:
+        return ""
+    if figures["auc"] == 1:  # its formula gives an error of 0, which is a claim too much
+        return " 1 (no error seen) |"
+    return f" {figures['auc']:.4f} ± {figures['auc_error']:.4f} |"
 
 
 def _sensitivity(report: Mapping[str, Any]) -> list[str]:
@@ -352,7 +369,9 @@ def _firmware(report: Mapping[str, Any]) -> list[str]:
         "|---|---|---|---|---|---:|---|---|",
     ]
     for entry in report["firmware"]:
-        factors = ", ".join(str(factor) for factor in entry["reuse_factors"].values())
+        taken = entry["reuse_factors"]
+        same = set(taken.values())
+        factors = f"{same.pop()} (all)" if len(same) == 1 else ", ".join(f"{name} {n}" for name, n in taken.items())
         lines.append(
             f"| {entry['plan']} | {entry['backend']} | `{entry['project']}` | `{entry['network'][:16]}` | "
             f"{entry['part']} | {entry['clock_period_ns']:g} ns | {entry['io_type']}, {entry['strategy']} | {factors} |"

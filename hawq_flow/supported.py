@@ -135,7 +135,7 @@ def table() -> str:
             said = reason.partition(": ")[2]
             if said not in notes:
                 notes.append(said)
-            cells.append(f"refused <sup>{notes.index(said) + 1}</sup>")
+            cells.append(f"refused ({notes.index(said) + 1})")
         rows.append([line.torch, ", ".join(line.ops), *cells])
     text = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
     return "\n".join([*text, "", *(f"{i}. {note}" for i, note in enumerate(notes, start=1))]) + "\n"

@@ -68,6 +68,17 @@ def test_show_lists_a_run(tmp_path: Path) -> None:
     assert "data" in shown.output
 
 
+def test_show_of_nothing_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    store.make(tmp_path / "data", "data", {}, lambda folder: (folder / "f").write_text("x") and None)
+    assert _main(monkeypatch, "show", str(tmp_path / "none")) == 1
+    shown = capsys.readouterr()
+    assert shown.err.count("error:") == 1
+    assert "none: no such file or folder; give a run's folder" in shown.err
+    assert shown.out == ""
+
+
 def test_interruption_and_bugs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt

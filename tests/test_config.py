@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hawq_flow.config import ConfigError, Experiment, load
+from hawq_flow.config import ConfigError, DataConfig, Experiment, HlsStage, ModelConfig, load
 from hawq_flow.numeric import Rounding
 from hawq_flow.quant import QuantConfig
 from hawq_flow.train import TrainConfig
@@ -269,3 +273,29 @@ def test_experiments_are_values(tmp_path: Path) -> None:
     found = load(written(tmp_path, MINIMAL))
     with pytest.raises(AttributeError, match="cannot assign"):
         found.seed = 3  # type: ignore[misc]
+
+
+def test_the_documented_values_are_the_defaults_or_called_examples(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
+    text = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0]
+    load(written(tmp_path, text.replace('normal = ["healthy"]', "normal = []")))  # which needs another loss than shown
+    shown = tomllib.loads(text)
+    told = {line.split(" =")[0] for line in text.splitlines() if re.search(r"# (example|required)", line)}
+    base = Experiment("", tmp_path, DataConfig(""), ModelConfig(""), firmware=HlsStage())
+    for section, keys in shown.items():
+        if not isinstance(keys, dict):
+            continue
+        default: Any = getattr(base, section)
+        for key, value in keys.items():
+            held = getattr(default, key)
+            held = list(held) if isinstance(held, tuple) else getattr(held, "value", held)  # an enum by its text
+            if key == "bops":
+                assert (value, default.named_budgets) == (0.6, {"mixed": 0.6})
+            elif key not in told:
+                assert value == held, f"[{section}] {key}: the default is {held!r}; mark the value shown as an example"
+            else:
+                assert value != held, f"[{section}] {key}: called an example, but it is the default"
+        if section != "qat":  # [train] and [qat] are one dataclass, written in two parts
+            written_down = set(keys) | (set(shown["qat"]) if section == "train" else set())
+            fields = {field.name for field in dataclasses.fields(default)} - {"backend"}
+            assert fields == written_down, f"[{section}]: undocumented or unknown keys"

@@ -124,6 +124,23 @@ def test_images_in_npz_share_one_scale(tmp_path: Path) -> None:
     assert fitted.apply(split.train.x).std() == pytest.approx(1)
 
 
+def test_shape_cuts_but_never_transposes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    last, grey = rng.random((20, 8, 6, 3)), rng.random((20, 8, 6, 1))
+    np.savez(tmp_path / "i.npz", x=last, grey=grey, y=np.arange(20) % 2)
+    with pytest.raises(
+        DataError,
+        match=r"`shape` \[3, 8, 6\] for examples of shape \[8, 6, 3\], the same sizes in another order; .*never "
+        r"transposes, .*transpose the array to \(n, channels, height, width\) instead",
+    ):
+        load("file:i.npz", root=tmp_path, label="y", features=["x"], shape=[3, 8, 6])
+    assert load("file:i.npz", root=tmp_path, label="y", features=["x"], shape=[8, 6, 3]).shape == (8, 6, 3)
+    assert load("file:i.npz", root=tmp_path, label="y", features=["x"], shape=[6, 24]).shape == (6, 24)
+    one = load("file:i.npz", root=tmp_path, label="y", features=["grey"], shape=[1, 8, 6])  # nothing else moves
+    plain = load("file:i.npz", root=tmp_path, label="y", features=["grey"])
+    np.testing.assert_array_equal(one.train.x[:, 0], plain.train.x[..., 0])
+
+
 def test_dictionary_labels_booleans_and_decimals_in_parquet(tmp_path: Path) -> None:
     table = pa.table(
         {

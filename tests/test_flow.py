@@ -14,7 +14,7 @@ import torch
 from nbclient import NotebookClient
 
 from hawq_flow import equality, prove, quality, store
-from hawq_flow.config import ConfigError, Experiment, load
+from hawq_flow.config import ConfigError, Experiment, HlsStage, load
 from hawq_flow.flow import STAGES, Flow, FlowError
 from hawq_flow.interpret import run as interpret
 from hawq_flow.network import IntegerNetwork
@@ -176,6 +176,37 @@ def test_outputs_must_be_the_classes(tiny: Experiment, tmp_path: Path) -> None:
     model = dataclasses.replace(tiny.model, file=str(tmp_path / "model.py"), arguments={})
     with pytest.raises(FlowError, match=r"3 outputs for 10 classes"):
         _ = Flow(dataclasses.replace(tiny, model=model), tmp_path / "run").topology
+
+
+def test_outputs_that_are_no_vector_show_their_shape(tmp_path: Path) -> None:
+    plain = _untrained(tmp_path)
+    for outputs, text in ((2, "model's end$"), (4, "model's end, and give it 2 outputs, not 4$")):
+        (tmp_path / "model.py").write_text(
+            "from torch import nn\n"
+            f"def build(): return nn.Sequential(nn.Conv2d(2, {outputs}, 3), nn.AdaptiveAvgPool2d(1))"
+        )
+        with pytest.raises(
+            FlowError,
+            match=rf"outputs of shape \({outputs}, 1, 1\) for 2 classes; expected \(2,\), .*: add nn.Flatten\(\) "
+            rf"at the {text}",
+        ):
+            _ = Flow(plain, tmp_path / "run").topology
+
+
+def test_what_hls_refuses_says_how_to_go_without(tmp_path: Path) -> None:
+    experiment = _untrained(tmp_path)
+    (tmp_path / "model.py").write_text(
+        "from torch import nn\n"
+        "def build(): return nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), "
+        "nn.Linear(4, 2))"
+    )
+    refused = dataclasses.replace(experiment, firmware=HlsStage(backends=("Vitis",)))
+    with pytest.raises(
+        FlowError,
+        match=r"plan int8, Vitis: .*4 outputs in 2 groups of .*To go without a project, leave \[firmware\] out of the",
+    ):
+        Flow(refused, tmp_path / "run").run("hls")
+    Flow(experiment, tmp_path / "run").run("equality")
 
 
 def _changed(tiny: Experiment, section: str, **change: object) -> Experiment:

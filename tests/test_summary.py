@@ -87,7 +87,35 @@ def test_page_says_what_was_computed(report: dict[str, Any]) -> None:
     assert "| int4 | qonnx | 1,000 | 0 | 5,000 | by hand |" in page
     assert "| head | 4 | -1 | 0 | 0.1 |  | exact |" in page
     assert "the table" in page
-    assert "`0123456789abcdef` | xc | 5 ns | io_parallel, Resource | 4, 3 |" in page
+    assert "`0123456789abcdef` | xc | 5 ns | io_parallel, Resource | fc1 4, head 3 |" in page
+    assert "weights and output, in the order fc1, head. BOPs" in page
+    report["firmware"][0]["reuse_factors"] = {"fc1": 4, "head": 4}
+    assert "io_parallel, Resource | 4 (all) |" in summary.markdown(report)
+
+
+def test_perfect_figures_claim_no_certainty(report: dict[str, Any]) -> None:
+    for figures in (report["float"], *report["plans"].values()):
+        figures |= {"accuracy": 1.0, "auc": 1.0, "auc_error": 0.0}
+    page = summary.markdown(report)
+    assert "No error of the float network seen in 1,000 samples, which say no more than that." in page
+    assert "standard error of an" not in page
+    assert "| 100.00% | +0.00 | 1 (no error seen) | 500 |" in page
+    assert "± 0.0000" not in page
+    report["float"]["accuracy"] = 0.0
+    assert "No right answer of the float network seen in 1,000 samples" in summary.markdown(report)
+
+
+@pytest.mark.parametrize("least", [0.96, 1.0])
+def test_no_axis_goes_beyond_what_a_measure_can_be(report: dict[str, Any], least: float) -> None:
+    report["float"]["accuracy"] = 1.0
+    for plan in report["plans"].values():
+        plan["accuracy"] = least
+    (axes,) = summary.quality_figure(report).axes
+    low, high = axes.get_ylim()
+    assert low < 100 * least
+    assert high == 100
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]  # type: ignore[union-attr]
+    assert labels == ["float", "homogeneous", "mixed (Hessian)"]
 
 
 def test_page_shows_what_was_exercised(report: dict[str, Any]) -> None:

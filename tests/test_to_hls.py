@@ -197,7 +197,7 @@ def test_the_project_documents_itself(tiny: Path) -> None:
     assert 'set part "xc7z020clg400-1"' in (tiny / "project.tcl").read_text()
     readme = (tiny / "README.md").read_text()
     port = "| input `x` | x | 4 | C order of (4,), batch excluded | int16n"
-    for text in ("make check", "vitis-run --tcl build_prj.tcl", TINY.digest, port):
+    for text in ("make check", "./csim INPUT", "The host clips", "vitis-run --tcl build_prj.tcl", TINY.digest, port):
         assert text in readme
     model = onnx.load(tiny / "model.onnx")
     assert {e.key: e.value for e in model.metadata_props}["hawq_flow.digest"] == TINY.digest
@@ -349,6 +349,24 @@ def test_the_simulation_checks_its_input(csim: to_hls.Csim) -> None:
         csim.run(np.array([[0, 0, 0, 40000]]))
 
 
+def test_the_driver_refuses_integers_that_the_port_does_not_hold(csim: to_hls.Csim, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.txt"
+
+    def fed(text: str) -> subprocess.CompletedProcess[str]:
+        rows.write_text(text)
+        return subprocess.run([csim.program, rows], capture_output=True, text=True, check=False)
+
+    for value in (-32768, 32768, 2**62):
+        done = fed(f"0 0 0 0\n1 2 {value} 4\n")
+        assert done.returncode == 2
+        assert done.stderr == (f"{rows}: row 1, element 2: {value}; the port holds -32767 to 32767: clip to them\n")
+        assert len(done.stdout.splitlines()) == 1  # of the row before
+    done = fed("-32767 32767 0 1\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    wanted = interpret.run(TINY, np.array([[-32767, 32767, 0, 1]]))
+    np.testing.assert_array_equal([[int(word) for word in done.stdout.split()]], wanted)
+
+
 def test_a_broken_project_and_a_crash_are_outcomes(tiny: Path, csim: to_hls.Csim, tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match=r"no hawq_flow\.json; expected a project written by"):
         to_hls.compile_csim(tmp_path, tmp_path / "build")
@@ -404,4 +422,4 @@ def test_reuse_factors_are_those_that_hls4ml_took() -> None:
         return {"config": {"reuse_factor": 7}, "layers": {"x": {"reuse_factor": 1, "types": {}}, **layers}}
 
     assert to_hls.reuse(manifest(7, 7)) == "reuse factor 7"
-    assert to_hls.reuse(manifest(6, 8)) == "reuse factors 6, 8 (7 asked for)"
+    assert to_hls.reuse(manifest(6, 8)) == "reuse factors fc0 6, fc1 8 (7 asked for)"

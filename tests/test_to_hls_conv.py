@@ -254,6 +254,16 @@ def test_the_port_is_channels_last_and_says_so(project: Path) -> None:
     readme = (project / "README.md").read_text()
     assert f"| input `x` | x | 70 | {sentence} | int8" in readme
     assert "x.reshape(shape).transpose(axes).ravel()" in readme
+    # The formulas that the README prints, on one sample.
+    forth = re.search(r"`port = (x\..*?)`", readme)
+    back = re.search(r"`y = (port\..*?)`", readme)
+    assert forth is not None
+    assert back is not None
+    sample = np.arange(70).reshape(2, 5, 7)
+    names = {"x": sample, "numpy": np, **port["layout"][0]}
+    names["port"] = eval(forth[1], names)
+    np.testing.assert_array_equal(names["port"], Layout.read(port["layout"]).to_firmware(sample[None])[0])
+    np.testing.assert_array_equal(eval(back[1], names), sample)
     # The vectors are in the port's order, and the golden rows are the network's answers to them.
     rows = np.loadtxt(project / "tb_data" / "tb_input_features.dat", dtype=np.int64)
     x = rows.reshape(-1, 5, 7, 2).transpose(0, 3, 1, 2)

@@ -93,8 +93,8 @@ def load(
     seed:
         Decides which rows go where (and is that of synthetic data).
     shape:
-        Each example is brought to this shape, in C order: [1, 8, 8] makes images of the 64 pixels of ``digits``.
-        Synthetic images are made in it.
+        Each example is brought to this shape, in C order: [1, 8, 8] makes images of the 64 pixels of ``digits``. It
+        only cuts; the sizes that an example has, in another order, are refused. Synthetic images are made in it.
     standardize:
         "feature", "channel" or "shared"; by default as the source has it: images shared, tables by feature.
     normal:
@@ -166,6 +166,14 @@ def _shaped(source: str, table: Table, shape: tuple[int, ...]) -> Table:
         raise DataError(
             f"{source}: `shape` {list(shape)} for examples of {size} values; expected sizes of 1 or more whose product "
             f"is {size}"
+        )
+    own = table.x.shape[1:]
+    # The same sizes in another order: surely meant as a transposition, which reshaping is only where 1s move.
+    if sorted(own) == sorted(shape) and [n for n in own if n > 1] != [n for n in shape if n > 1]:
+        raise DataError(
+            f"{source}: `shape` {list(shape)} for examples of shape {list(own)}, the same sizes in another order; "
+            "expected another cut of the values in their order: `shape` never transposes, so this would scramble them. "
+            "For channels first transpose the array to (n, channels, height, width) instead"
         )
     return dataclasses.replace(table, x=table.x.reshape(-1, *shape))
 

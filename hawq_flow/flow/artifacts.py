@@ -379,7 +379,12 @@ class Artifacts(Inputs):
 
         def build(folder: Path) -> None:
             vectors = self.network(name).inputs[0].integers(self.split.test.x[: section.vectors])
-            to_hls.write_project(self.network(name), folder / "project", config, vectors=vectors)
+            try:
+                to_hls.write_project(self.network(name), folder / "project", config, vectors=vectors)
+            except to_qonnx.NotExact as error:
+                raise FlowError(
+                    f"plan {name}, {backend}: {error}. To go without a project, leave [firmware] out of the experiment"
+                ) from error
 
         return self._make("hls", f"{name}/{backend.lower()}", depends, build, self.firmware_folder)
 

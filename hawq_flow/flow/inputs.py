@@ -125,7 +125,13 @@ class Inputs:
             )
         # A network that is not trained may keep the outputs it was published with.
         spare = self.experiment.train.epochs == 0 and self.experiment.qat.epochs == 0 and elements > len(classes)
-        if len(topology.output_shape) != 1 or not (elements == len(classes) or spare):
+        if len(topology.output_shape) != 1:
+            raise FlowError(
+                f"model: outputs of shape {topology.output_shape} for {len(classes)} classes; expected "
+                f"({len(classes)},), a vector of one value a class: add nn.Flatten() at the model's end"
+                + ("" if elements == len(classes) else f", and give it {len(classes)} outputs, not {elements}")
+            )
+        if not (elements == len(classes) or spare):
             raise FlowError(
                 f"model: {elements} outputs for {len(classes)} classes ({', '.join(classes)}); "
                 "set the model's number of outputs in [model] arguments"

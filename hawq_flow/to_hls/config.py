@@ -9,6 +9,18 @@ from dataclasses import dataclass
 BACKENDS = ("Vitis", "Vivado")
 IO_TYPES = ("io_parallel", "io_stream")
 STRATEGIES = ("Latency", "Resource")
+_FILES = frozenset(
+    "parameters defines ap_common ap_decl ap_fixed ap_fixed_base ap_int ap_int_base ap_private ap_shift_reg hls_math "
+    "hls_stream".split()  # noqa: SIM905 - a table of words
+)
+"""Headers that a project's own, ``PROJECT.h``, would replace."""
+VARIABLE = re.compile(r"(layer|config|[bdepstwyz]|br|th|tl|wr)\d+(_.*)?\Z")
+"""Lower-cased names that hls4ml gives to weights, tables, results and the configurations of layers."""
+HIDDEN = re.compile(
+    r".*_(t|ap)\Z|(ap|af|sc)_.*|(assert|bias|ctor|defines|eof|errno|infinity|max|min|nan|null|parameters"
+    r"|stderr|stdin|stdout|stringify)\Z"
+)
+"""Lower-cased names of types and macros in the generated C++: an input port so called hides one, or is replaced."""
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 
@@ -57,8 +69,14 @@ class HlsConfig:
             )
         if not math.isfinite(self.clock_period_ns):
             raise ValueError(f"HlsConfig: clock_period_ns {self.clock_period_ns}; expected a finite period")
-        if self.project.lower() in RESERVED | {"main", "nnet"}:
+        name = self.project.lower()
+        if name in RESERVED | {"main", "nnet"}:
             raise ValueError(f"HlsConfig: project {self.project!r} is a word of C++ or of hls4ml; choose another name")
+        if name in _FILES or VARIABLE.match(name):
+            raise ValueError(
+                f"HlsConfig: project {self.project!r}; hls4ml gives that name to a "
+                f"{'header' if name in _FILES else 'variable'} of its own; choose another name"
+            )
         if not _IDENTIFIER.match(self.project):
             raise ValueError(f"HlsConfig: project {self.project!r}; expected letters, digits, underscores (a C++ name)")
 

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from hawq_flow import __version__
-from hawq_flow.network import IntegerNetwork, Op, Shape, Value
+from hawq_flow.network import IntegerNetwork, Op, Reshape, Shape, Value
 from hawq_flow.numeric import IntType
-from hawq_flow.to_hls.config import RESERVED, HlsConfig
+from hawq_flow.to_hls.config import HIDDEN, RESERVED, VARIABLE, HlsConfig
 from hawq_flow.to_hls.fixed import FixedType
 from hawq_flow.to_hls.layout import Layout
 
@@ -111,7 +111,9 @@ class Graph:
         return self._names[tensor]
 
     def input(self, name: str, shape: Shape) -> str:
-        """A port."""
+        """A port. In C++ it is a parameter: it gets a name that hides nothing which hls4ml declares outside."""
+        if VARIABLE.match(name.lower()) or HIDDEN.match(name.lower()):
+            self._taken.add(name.lower())
         tensor = self._tensor(name, shape)
         self._inputs.append(tensor)
         return tensor
@@ -170,13 +172,23 @@ class Graph:
     # --- values ----------------------------------------------------------------------------------------------------
 
     def readers(self, name: str) -> int:
-        """How many ops and outputs read a value."""
-        reading = sum(operand == name for op in self.network.ops for operand in op.inputs)
-        return reading + sum(output.name == name for output in self.network.outputs)
+        """How many ops and outputs read a value, as itself or reshaped: a Reshape is no node, its readers count."""
+        same = self._reshaped(name)
+        return len(self.reading(name)) + sum(output.name in same for output in self.network.outputs)
 
     def reading(self, name: str) -> list[Op]:
-        """The ops that read a value."""
-        return [op for op in self.network.ops if name in op.inputs]
+        """The ops that read a value, as itself or reshaped; one that reads it twice comes twice."""
+        same = self._reshaped(name)
+        ops = [op for op in self.network.ops if not isinstance(op, Reshape)]
+        return [op for op in ops for operand in op.inputs if operand in same]
+
+    def _reshaped(self, name: str) -> set[str]:
+        """A value and all values that are it in another shape."""
+        same = {name}
+        for op in self.network.ops:
+            if isinstance(op, Reshape) and op.input in same:
+                same.add(op.name)
+        return same
 
     def shaped(self, x: Placed, shape: Shape) -> str:
         """The tensor of a value in another shape: the same elements in the same order, so nothing moves."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hawq_flow import to_qonnx
-from hawq_flow.network import Conv, Dense, Lookup, Requantize, Shape, SumPool
+from hawq_flow.network import Add, Conv, Dense, Lookup, Requantize, Shape, SumPool
 from hawq_flow.numeric import IntArray, Rounding
 from hawq_flow.to_hls.fixed import ONE, ZERO, FixedType
 from hawq_flow.to_hls.graph import CHANNELS_LAST, OWN, Graph, Layer, Placed
@@ -26,6 +26,8 @@ def dense(graph: Graph, op: Dense) -> Placed:
 
     hls4ml merges what follows into a Dense whose result is open: the bias, wanted; but also a Quant or an offset
     right behind, without looking who else reads the sum. So the result is left open only when that cannot happen.
+    Two biases behind which an Add stands it would move behind that Add, and fails: a Quant of the sum's own type, which
+    becomes part of the Dense, stands between.
     """
     values, x = graph.values, graph.placed[op.input]
     layout = graph.wanted.get(op.name, Layout.of(values[op.name].shape))
@@ -36,20 +38,30 @@ def dense(graph: Graph, op: Dense) -> Placed:
     bias_type = FixedType.holding(op.bias)
     common = {"weight": FixedType.of(weight_type(op))}
     identity = any(isinstance(o, Requantize) and plan_requantize(o, values).identity for o in graph.reading(op.name))
-    cut = to_qonnx.declared_accumulator(op, values)
+    cut = op.accumulator if to_qonnx.declared_accumulator(op, values) else None
+    added = any(isinstance(o, Add) for o in graph.reading(op.name))
 
     w = graph.weights(f"{op.name}/weight", weight, weight_type(op))
-    product = graph.node("MatMul", [graph.shaped(x, (len(columns),)), w], f"{op.name}/matmul", shape)
-    name = f"{op.name}/sum" if cut else op.name
+    flat, full = graph.shaped(x, (len(columns),)), FixedType.of(free.type)
+    open_ended = bool(cut) or added or (graph.readers(op.name) == 1 and not identity)
+    if not open_ended and not bias.any():
+        # hls4ml would keep an Add of zeros in some places and not in others.
+        tensor = graph.node("MatMul", [flat, w], op.name, shape)
+        graph.told(tensor, full)
+        types = common | {"bias": ZERO, "accum": full, "result": full}
+        layer = Layer(f"Dense_{tensor}", types, {"weight": weight, "bias": bias})
+        graph.layers.append(layer)
+        return Placed(tensor, shape, layout, full, layer.name)
+    product = graph.node("MatMul", [flat, w], f"{op.name}/matmul", shape)
+    name = f"{op.name}/sum" if cut or added else op.name
     total = graph.node("Add", [product, graph.constant(f"{op.name}/bias", bias)], name, shape)
-    full = FixedType.of(free.type)
-    if cut or (graph.readers(op.name) == 1 and not identity):
+    if open_ended:
         result = full
         tensor = total
-        if cut and op.accumulator:
-            saturating = "AP_SAT_SYM" if op.accumulator.narrow else "AP_SAT"
-            result = FixedType.of(op.accumulator, "AP_TRN", saturating)
-            tensor = graph.quant(total, op.name, shape, op.accumulator)
+        if cut:
+            result = FixedType.of(cut, "AP_TRN", "AP_SAT_SYM" if cut.narrow else "AP_SAT")
+        if cut or added:
+            tensor = graph.quant(total, op.name, shape, cut or free.type)
         layer = Layer(
             f"Dense_{product}",
             common | {"bias": bias_type, "accum": full, "result": result},
@@ -63,19 +75,13 @@ def dense(graph: Graph, op: Dense) -> Placed:
     )
     graph.told(product, bare)
     graph.told(total, full)
-    made = [
-        Layer(
-            f"Dense_{product}",
-            common | {"bias": ZERO, "accum": bare, "result": bare},
-            {"weight": weight, "bias": np.zeros_like(bias)},
-        )
-    ]
-    if bias.any():
-        types = {"scale": ONE, "bias": bias_type, "result": full}
-        made.append(Layer(f"bn_{total}", types, {"scale": np.ones_like(bias), "bias": bias}))
-    # A bias of zeros is a layer that does nothing; hls4ml removes it, and the sum without bias has the same type.
-    graph.layers += made
-    return Placed(total, shape, layout, full, made[-1].name)
+    zeros = np.zeros_like(bias)
+    types = common | {"bias": ZERO, "accum": bare, "result": bare}
+    graph.layers.append(Layer(f"Dense_{product}", types, {"weight": weight, "bias": zeros}))
+    types = {"scale": ONE, "bias": bias_type, "result": full}
+    layer = Layer(f"bn_{total}", types, {"scale": np.ones_like(bias), "bias": bias})
+    graph.layers.append(layer)
+    return Placed(total, shape, layout, full, layer.name)
 
 
 def conv(graph: Graph, op: Conv) -> Placed:

@@ -91,7 +91,7 @@ def design(network: IntegerNetwork, config: HlsConfig | None = None) -> Design:
     ------
     NotExact
         Naming the op, for what hls4ml cannot do exactly: per-channel output widths, a value beyond 53 bits at a port,
-        several inputs, a stream with more readers than hls4ml copies, ops without a bit-exact form there, what QONNX
+        several inputs or one without axes, a stream with no reader or more than hls4ml copies, ops without a bit-exact form there, what QONNX
         cannot express.
     """
     config = config or HlsConfig()
@@ -103,6 +103,11 @@ def design(network: IntegerNetwork, config: HlsConfig | None = None) -> Design:
         layout = graph.wanted.get(spec.name, Layout.of(spec.shape))
         shape = shaping.channels_last(spec.name, spec.shape) if len(spec.shape) < 4 else (layout.indices.size,)
         tensor, type = graph.input(spec.name, shape), FixedType.of(spec.type)
+        if tensor == config.project:
+            raise NotExact(
+                f"{spec.name}: the input's port is called {tensor!r}, and so is the project's top function; the C++ "
+                "needs two names. Rename the project (HlsConfig.project) or the input"
+            )
         graph.layers.append(Layer(tensor, {"result": type}))
         graph.placed[spec.name] = Placed(tensor, shape, layout, type, tensor)
     for op in network.ops:
@@ -183,6 +188,11 @@ _WITHOUT_FORM = {
 
 def _refuse_copies(graph: Graph, outputs: Sequence[str]) -> None:
     for tensor, readers in graph.copies(outputs).items():
+        if readers == 0:
+            raise NotExact(
+                f"{graph.source(tensor)}: nobody reads it, so its stream would fill up and the hardware stop; drop "
+                "the op or list it as an output"
+            )
         if readers > MAX_STREAM_READERS:
             raise NotExact(
                 f"{graph.source(tensor)}: {readers} ops and outputs read it; hls4ml copies a stream at most "
@@ -196,6 +206,9 @@ def _refuse(network: IntegerNetwork, values: Mapping[str, Value]) -> None:
             f"to_hls: {len(network.inputs)} inputs ({', '.join(spec.name for spec in network.inputs)}); the C "
             "simulation's driver feeds one. Concatenate them before the network"
         )
+    for spec in network.inputs:
+        if not spec.shape:
+            raise NotExact(f"{spec.name}: an input of shape (); an hls4ml port is an array. Give it the shape (1,)")
     for op in network.ops:
         if op.kind in _WITHOUT_FORM:
             raise NotExact(

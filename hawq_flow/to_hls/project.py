@@ -37,7 +37,7 @@ _STAMP = "hawqflow"
 
 
 class ProjectError(RuntimeError):
-    """hls4ml did something else than was designed; the text names the layer, what came out and what was expected."""
+    """hls4ml failed, or did something else than was designed; the text names what came out and what was expected."""
 
 
 def write_project(
@@ -71,7 +71,7 @@ def write_project(
     NotExact
         For what cannot be exact (see :func:`design`).
     ProjectError
-        If hls4ml's outcome differs from the design.
+        If hls4ml fails, or its outcome differs from the design.
     """
     config = config or HlsConfig()
     target = Path(folder)
@@ -90,7 +90,15 @@ def write_project(
     try:
         log = target.parent / f"{target.name}.hls4ml.log"
         with _captured(log):
-            layers, ports = _generate(plan, config, work)
+            try:
+                layers, ports = _generate(plan, config, work)
+            except (ProjectError, OSError, MemoryError):
+                raise
+            except Exception as error:  # whatever hls4ml raises, of which it documents nothing
+                raise ProjectError(
+                    f"hls4ml failed on the network with digest {network.digest[:12]}: {type(error).__name__}: {error}. "
+                    f"What it printed is in {log}. Report the network, or leave it to QONNX"
+                ) from error
         _write_extras(network, model, plan, config, layers, ports, work, vectors)
         _make_portable(work)
         work.chmod(0o755)  # mkdtemp's folder is for its owner only
@@ -157,6 +165,7 @@ def _generate(plan: Design, config: HlsConfig, work: Path) -> tuple[dict[str, di
     graph.write()
     for made in graph.get_layers():
         _check_plumbing(made)
+    _check_ports(graph, config)
     layers = {}
     for layer, made in _matched(plan, graph):
         _check_types(layer, made)
@@ -208,6 +217,20 @@ def _check_plumbing(made: Any) -> None:
                 f"{made.name}: hls4ml copies a stream of {source} into one of {text}; its {made.class_name} differs "
                 "from the one this was written for (hls4ml 1.3.0)"
             )
+
+
+def _check_ports(graph: Any, config: HlsConfig) -> None:
+    """An input port is a parameter of the top function: it must not hide what the function uses."""
+    ports = {variable.name for variable in graph.get_input_variables()}
+    used = {config.project}
+    for made in graph.get_layers():
+        used |= {weight.name for weight in made.weights.values()}
+        used |= {variable.name for variable in made.get_variables()} if made.class_name != "Input" else set()
+    if ports & used:
+        raise ProjectError(
+            f"{', '.join(sorted(ports & used))}: the name of an input port, and in the C++ that of an array or a "
+            "function as well, which the port would hide. Rename the input"
+        )
 
 
 def _check_settings(plan: Design, made: Any) -> None:

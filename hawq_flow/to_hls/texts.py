@@ -16,14 +16,16 @@ ap_types are not ours to fix."""
 def driver(manifest: Mapping[str, Any]) -> str:
     """C++ of ``csim``: integers in, integers out, and an exit code that means what it says."""
     top = manifest["top"]
-    columns = manifest["inputs"][0]["elements"]
+    columns, (low, high) = manifest["inputs"][0]["elements"], manifest["inputs"][0]["range"]
     sizes = [entry["elements"] for entry in manifest["outputs"]]
     declared = ", ".join(["double *x"] + [f"double *y{i}" for i in range(len(sizes))])
     passed = ", ".join(["x.data()"] + [f"y.data() + {sum(sizes[:i])}" for i in range(len(sizes))])
     return f"""// C simulation on integers. Written by hawq_flow for network {manifest["digest"][:16]}.
 //
-//   csim INPUT            reads rows of {columns} integers, prints rows of {sum(sizes)}
+//   csim INPUT            reads rows of {columns} integers from {low} to {high}, prints rows of {sum(sizes)}
 //   csim INPUT GOLDEN     compares with GOLDEN instead; exit code 1 and the first difference if there is one
+//
+// Exit code 2: INPUT cannot be read, or holds what the port does not.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -59,6 +61,13 @@ int main(int argc, char **argv) {{
     std::vector<double> x({columns}), y({sum(sizes)}), expected(y.size());
     long row = 0;
     for (; read_row(input, x, argv[1]); row++) {{
+        for (std::size_t i = 0; i < x.size(); i++) {{
+            if (x[i] < {low}.0 || x[i] > {high}.0) {{
+                std::fprintf(stderr, "%s: row %ld, element %zu: %.0f; the port holds {low} to {high}: clip to them\\n",
+                             argv[1], row, i, x[i]);
+                return 2;
+            }}
+        }}
         {top}_double({passed});
         if (golden && !read_row(golden, expected, argv[2])) {{
             std::fprintf(stderr, "%s ends after %ld rows\\n", argv[2], row);
@@ -106,10 +115,10 @@ check: csim
 def reuse(manifest: Mapping[str, Any]) -> str:
     """The reuse factor in words: the one asked for, and those that hls4ml took where it does not divide."""
     asked = manifest["config"]["reuse_factor"]
-    taken = [e["reuse_factor"] for e in manifest["layers"].values() if "weight" in e["types"]]
-    if set(taken) <= {asked}:
+    taken = {name: e["reuse_factor"] for name, e in manifest["layers"].items() if "weight" in e["types"]}
+    if set(taken.values()) <= {asked}:
         return f"reuse factor {asked}"
-    return f"reuse factors {', '.join(map(str, taken))} ({asked} asked for)"
+    return f"reuse factors {', '.join(f'{name} {factor}' for name, factor in taken.items())} ({asked} asked for)"
 
 
 def readme(manifest: Mapping[str, Any]) -> str:
@@ -137,16 +146,22 @@ Target: {config["backend"]}, part {config["part"]}, clock {config["clock_period_
 
 The network counts channels first, the firmware channels last: where the two differ the order says how, and
 `{MANIFEST}` as `layout`, in pieces: that many of the network's elements (C order) reshaped to `shape`, transposed by
-`axes`. In numpy: `port = x.reshape(shape).transpose(axes).ravel()`. The vectors in `tb_data` are in the ports' order.
+`axes`. In numpy, of one sample `x` (no batch axis) and each piece: `port = x.reshape(shape).transpose(axes).ravel()`;
+back, for outputs: `y = port.reshape([shape[a] for a in axes]).transpose(numpy.argsort(axes))`. The vectors in
+`tb_data` are in the ports' order.
 
-An input integer is `rint((raw - mean) / std / scale) +
-zero_point`, clipped to its range; an output means `scale * (integer - zero_point)`. Scales, zero points, mean and
-standard deviation are in `{MANIFEST}`; they are annotations, the firmware computes on integers only.
+An input integer is `clip(rint((raw - mean) / std / scale) + zero_point, low, high)`, `low` to `high` being the range;
+an output means `scale * (integer - zero_point)`. Scales, zero points, mean and standard deviation are in `{MANIFEST}`
+and broadcast over one sample in the network's order; they are annotations, the firmware computes on integers only.
+**The host clips**: the firmware does not check its input, and a value outside the range may wrap.
 
 ## Rebuild and check
 
 * `make check` compiles the C simulation with g++ and compares it with `tb_data`: exit code 1 on the first difference.
   (hls4ml's own testbench, `{manifest["top"]}_test.cpp`, prints results but accepts any.)
+* `make csim`, then `./csim INPUT`, runs rows of your own: a text file of integers separated by blanks, a sample a line,
+  its elements in the port's order. It prints the outputs' integers likewise, and refuses what is out of range (exit
+  code 2). `./csim INPUT GOLDEN` compares.
 * `{tool}` synthesizes with the vendor tool; `project.tcl` holds part and clock.
 * `model.onnx` is the QONNX model this came from, `hls4ml_model.onnx` the same network as hls4ml was given it (one row,
   plain names, channels last; nodes of the domain `hawq_flow` are those that stock hls4ml cannot read). The type of
