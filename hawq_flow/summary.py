@@ -6,7 +6,7 @@ Nothing is measured here. ``report.json`` (version 1) holds every number of the 
      "trained": bool, "float": {measure: float},
      "plans": {name: {measure: float, "bops", "sparse_bops", "weight_bits", "mean_weight_bits", "zero_fraction": {layer:
                       ...}, "equal": bool, "certificate": as in equality.json, "coverage": {value: counts},
-                      "digest": str, "plan": {...}}},
+                      "tables": {value: {"function", "entries"}}, "digest": str, "plan": {...}}},
      "reference": name of the plan budgets refer to, "mixed": [names of the plans that were allocated],
      "firmware": [{"plan", "backend", "project", "network", ...}],
      "sensitivity": {...}, "allocation": {name: text}, "figures": {name: file}}
@@ -355,7 +355,16 @@ def _equality(report: Mapping[str, Any]) -> list[str]:
         "type, ties before rounding, elements that saturation cut, and negative ones that a ReLU made 0.",
         "",
         coverage_table(report["plans"][shown]["coverage"]),
+        *_tables(report["plans"][shown]["tables"]),
     ]
+
+
+def _tables(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Functions of one element that are lookup tables, with their sizes; nothing when there are none."""
+    if not tables:
+        return []
+    shown = ", ".join(f"{name}: {entry['function']}, {entry['entries']:,} entries" for name, entry in tables.items())
+    return ["", f"Lookup tables: {shown}."]
 
 
 def _firmware(report: Mapping[str, Any]) -> list[str]:

@@ -203,7 +203,7 @@ def test_what_hls_refuses_says_how_to_go_without(tmp_path: Path) -> None:
     refused = dataclasses.replace(experiment, firmware=HlsStage(backends=("Vitis",)))
     with pytest.raises(
         FlowError,
-        match=r"plan int8, Vitis: .*4 outputs in 2 groups of .*To go without a project, leave \[firmware\] out of the",
+        match=r"Vitis, layer '0': 4 outputs in 2 groups of .*To go without a project, leave \[firmware\] out of the",
     ):
         Flow(refused, tmp_path / "run").run("hls")
     Flow(experiment, tmp_path / "run").run("equality")
@@ -513,3 +513,19 @@ def test_notebooks_run_on_the_tiny_experiment(
     text = json.dumps(document)
     assert "image/png" in text
     assert "0 mismatches" in text or "equal the interpreter" in text
+
+
+def test_what_hls_refuses_is_refused_before_training(tiny: Experiment, tmp_path: Path) -> None:
+    """A softmax has no exact form in HLS; a user learns it in a second, not after training."""
+    text = (
+        "from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Softmax(1))\n"
+    )
+    (tmp_path / "model.py").write_text(text)
+    model = dataclasses.replace(tiny.model, file=str(tmp_path / "model.py"), arguments={})
+    experiment, recorder = dataclasses.replace(tiny, model=model), Recorder()
+    flow = Flow(experiment, tmp_path / "run", recorder)
+    with pytest.raises(FlowError, match=r"ReduceMax has no form in hls4ml.*leave \[firmware\] out of the experiment"):
+        flow.run()
+    assert recorder.worked == ["data"]
+    Flow(dataclasses.replace(experiment, firmware=None), tmp_path / "run", recorder).run("float")
+    assert "float" in recorder.worked

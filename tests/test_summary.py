@@ -36,6 +36,7 @@ def report() -> dict[str, Any]:
             "plan": _plan(bits),
             "certificate": {"samples": 1000, "backends": {"qonnx": entry}},
             "coverage": {"fc1": COUNTS},
+            "tables": {"tanh": {"function": "tanh", "entries": 256}},
         }
 
     entry = {"estimator_error": 0.0, "sampling_error": 0.1, "top_eigenvalue": None, "method": "exact"}
@@ -122,6 +123,7 @@ def test_page_shows_what_was_exercised(report: dict[str, Any]) -> None:
     page = summary.markdown(report)
     assert "| fc1 | 70,000 | 65,536+ | -9 | 1,234 | 6 of 7 | 5 | 4 | 3 | 2 |" in page
     assert "What the inputs exercised in plan lean" in page
+    assert "Lookup tables: tanh: tanh, 256 entries." in page
     assert "Not trained" not in page
     assert "here: 10 training, 1,000 test samples, 1 features, classes yes, no." in page
 

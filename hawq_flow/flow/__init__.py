@@ -53,6 +53,8 @@ class Flow(Artifacts):
         ):
             for stage in STAGES[: STAGES.index(until) + 1]:
                 getattr(self, f"_run_{stage}")()
+                if stage == "data" and STAGES.index(until) >= STAGES.index("hls"):
+                    self.check_firmware()
 
     def _run_data(self) -> None:
         self.data()

@@ -41,6 +41,8 @@ from hawq_flow.store import Artifact
 from hawq_flow.topology import INPUT, fold_batch_norm, read
 from hawq_flow.train import TrainConfig, fit, predict
 
+FEW = 16
+"""Samples that stand in for training where only a network's structure matters."""
 _P = ParamSpec("_P")
 
 
@@ -382,11 +384,31 @@ class Artifacts(Inputs):
             try:
                 to_hls.write_project(self.network(name), folder / "project", config, vectors=vectors)
             except to_qonnx.NotExact as error:
-                raise FlowError(
-                    f"plan {name}, {backend}: {error}. To go without a project, leave [firmware] out of the experiment"
-                ) from error
+                raise FlowError(_without_project(f"plan {name}, {backend}", error, self.network(name))) from error
 
         return self._make("hls", f"{name}/{backend.lower()}", depends, build, self.firmware_folder)
+
+    def check_firmware(self) -> None:
+        """Refuse before training what HLS would refuse after it.
+
+        What it can take depends on the network's structure, not on its weights: the fresh network, calibrated on a few
+        samples, is lowered and its projects are designed. Nothing is written. Once the float network is trained, the
+        hls stage itself is soon enough.
+        """
+        if self.experiment.firmware is None or (self.out / "float" / store.MANIFEST).is_file():
+            return
+        plan = choose.homogeneous_plan(
+            self.topology.shapes, self.experiment.plans.homogeneous[0], self.experiment.plans
+        )
+        model = quantize(self.fresh_model(), plan, self.experiment.quant, input_shape=self.input_shape)
+        model.calibrate(torch.from_numpy(self.standardized["train"][:FEW].astype(np.float32)))
+        model.freeze()
+        network = lower(model.eval())
+        for backend in self.experiment.firmware_backends:
+            try:
+                to_hls.design(network, dataclasses.replace(self.experiment.hls, backend=backend))
+            except to_qonnx.NotExact as error:
+                raise FlowError(_without_project(backend, error, network)) from error
 
     def reuse_factors(self, name: str, backend: str) -> dict[str, int]:
         """What hls4ml took for each layer with weights: the nearest, where the one asked for does not divide."""
@@ -492,6 +514,14 @@ class Artifacts(Inputs):
         }
         certificate["backends"] |= entries
         return certificate, counts, more_counts
+
+
+def _without_project(where: str, error: to_qonnx.NotExact, network: IntegerNetwork) -> str:
+    """A refusal of HLS with the model's own name for the layer, and the way out that is left."""
+    name, _, reason = str(error).partition(": ")
+    layers = {op.name: op.layer for op in network.ops}
+    named = f"layer {layers[name]!r}" if layers.get(name) else name
+    return f"{where}, {named}: {reason}. To go without a project, leave [firmware] out of the experiment"
 
 
 def _whole(tensor: torch.Tensor, name: str) -> IntArray:

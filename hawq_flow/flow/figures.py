@@ -7,6 +7,7 @@ from typing import Any
 
 from hawq_flow import equality, quality, store, summary
 from hawq_flow.flow.artifacts import Artifacts, write
+from hawq_flow.network import Lookup
 from hawq_flow.plan import bops, mean_weight_bits, weight_bits
 from hawq_flow.train import predict
 
@@ -58,6 +59,11 @@ def plan_figures(flow: Artifacts, name: str) -> dict[str, Any]:
         "equal": equality.equal(certificate),
         "certificate": certificate,
         "coverage": flow.equality(name).json("coverage.json"),
+        "tables": {
+            op.name: {"function": op.function, "entries": int(op.table.size)}
+            for op in flow.network(name).ops
+            if isinstance(op, Lookup)
+        },
         "digest": flow.network(name).digest,
         "plan": plan.to_dict(),
     }
