@@ -169,6 +169,52 @@ def planes(*parts: str) -> IntegerNetwork:
     return IntegerNetwork((spec,), tuple(ops), _ends(ops, "stem_act", "flat_act"))
 
 
+def shared_sums() -> IntegerNetwork:
+    """Dense sums that hls4ml's merging rules would tear apart: read twice, cast, reshaped, added to each other."""
+    rng = np.random.default_rng(5)
+    ops: list[Op] = []
+
+    def dense(name: str, operand: str = "x", features: int = 5, *, bias: bool = True) -> str:
+        values = rng.integers(-50, 51, 6) if bias else np.zeros(6, int)
+        ops.append(Dense(name, operand, rng.integers(-7, 8, (6, features)), values))
+        return name
+
+    def act(name: str, operand: str, multiplier: int, shift: int, offset: int, type: IntType, rank: int = 1) -> str:
+        ops.append(requantize(name, operand, multiplier, shift, offset, type, rank=rank))
+        return name
+
+    # No bias: cast, offset, scaled, and read by another Dense; an offset alone.
+    dense("plain", bias=False)
+    act("plain_cast", "plain", 1, 0, 0, S8)
+    act("plain_offset", "plain", 1, 0, 3, S8)
+    act("plain_scaled", "plain", 3, 5, 0, U6)
+    dense("behind", "plain", 6)
+    act("lone_offset", dense("lone", "plain_cast", 6, bias=False), 1, 0, 5, U6)
+    # Reshaped to what it was or to more axes, then cast.
+    ops.append(Reshape("same_shape", dense("flat"), (6,)))
+    act("same_shape_cast", "same_shape", 1, 0, 0, S8)
+    act("same_shape_scaled", "same_shape", 3, 5, 0, U6)
+    ops.append(Reshape("map", dense("grown"), (2, 3)))
+    act("map_cast", "map", 1, 0, 0, U6, rank=2)
+    # A sum of sums, of which one bias is zero.
+    dense("next", dense("middle", dense("begin", "plain_cast", 6), 6, bias=False), 6)
+    # Added: each other, itself, both read besides, reshaped, through a cast that changes nothing.
+    dense("left")
+    dense("right", bias=False)
+    ops.append(Add("three", ("left", "right", "left")))
+    ops.append(Add("twice", ("right", "right")))
+    act("left_cast", "left", 1, 0, 0, S8)
+    for name in ("first", "second"):
+        ops.append(Reshape(f"{name}_map", dense(name), (2, 3)))
+        bits = IntType(ops[-2].derive([IntegerNetwork((_FIVE,), (), (OutputSpec("x"),)).values["x"]]).type.bits, True)
+        act(f"{name}_same", f"{name}_map", 1, 0, 0, bits, rank=2)
+    ops.append(Add("maps", ("first_map", "second_map")))
+    ops.append(Add("casts", ("first_same", "second_same")))
+    return IntegerNetwork((_FIVE,), tuple(ops), _ends(ops, "plain", "left"))
+
+
+_FIVE = InputSpec("x", (5,), S8)
+
 PARTS = (
     "strided",
     "pointwise",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -294,11 +295,16 @@ def test_the_model_must_be_the_networks(tmp_path: Path) -> None:
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
+_SAME = (np.int64(1), np.int64(0), np.int64(0), IntType(8, True))
+_ACT = OutputSpec("act")
+
+
 def requantized(type: IntType, inputs: tuple[InputSpec, ...] | None = None, multiplier: int = 1) -> IntegerNetwork:
+    inputs = inputs or (InputSpec("x", (2,), IntType(30, True)),)
     return IntegerNetwork(
-        inputs or (InputSpec("x", (2,), IntType(30, True)),),
+        inputs,
         (
-            Dense("fc", "x", np.array([[1, 2], [3, 4]]), np.array([0, 0])),
+            Dense("fc", inputs[0].name, np.array([[1, 2], [3, 4]]), np.array([0, 0])),
             Requantize("act", "fc", *(np.int64(v) for v in (multiplier, 0, 0)), type),  # type: ignore[arg-type]
         ),
         (OutputSpec("act"),),
@@ -314,12 +320,67 @@ def requantized(type: IntType, inputs: tuple[InputSpec, ...] | None = None, mult
             r"to_hls: 2 inputs \(x, y\); .*Concatenate",
         ),
         (requantized(IntType(60, True), multiplier=1 << 23), r"act: values up to .*ports carry doubles, 2\^53"),
+        (
+            IntegerNetwork((InputSpec("x", (), IntType(8, True)),), (Requantize("act", "x", *_SAME),), (_ACT,)),
+            r"x: an input of shape \(\); an hls4ml port is an array\. Give it the shape \(1,\)",
+        ),
+        (
+            requantized(IntType(8, True), (InputSpec("network", (2,), IntType(8, True)),)),
+            r"network: the input's port is called 'network', and so is the project's top .*Rename the project",
+        ),
     ],
 )
 def test_refused(tmp_path: Path, network: IntegerNetwork, text: str) -> None:
     with pytest.raises(NotExact, match=text):
         to_hls.write_project(network, tmp_path / "p")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    network = requantized(IntType(8, True))
+    dead = dataclasses.replace(network, ops=(*network.ops, Requantize("dead", "fc", *_SAME)))
+    with pytest.raises(NotExact, match=r"dead: nobody reads it, .* drop the op or list it as an output"):
+        to_hls.write_project(dead, tmp_path / "p", HlsConfig(io_type="io_stream"))
+    to_hls.design(dead)  # in parallel it is logic that the vendor tool removes
+
+
+@pytest.mark.parametrize(
+    "name", ["w9", "W2", "b13", "t4", "layer9_out", "config2", "result_t", "AP_TRN", "NULL", "max"]
+)
+def test_a_port_hides_nothing_that_hls4ml_declares(name: str) -> None:
+    plan = to_hls.design(requantized(IntType(8, True), (InputSpec(name, (2,), IntType(8, True)),)))
+    assert plan.values[name].tensor == f"{name}_2"
+    assert plan.model.graph.input[0].name == f"{name}_2"
+
+
+def test_a_port_that_would_hide_a_constant_is_noticed(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hawq_flow.to_hls.graph.VARIABLE", re.compile("nothing"))
+    weights = min(path.stem for path in (tiny / "firmware" / "weights").glob("w*.h"))
+    for name in (weights, to_hls.read_manifest(tiny)["layers"]["bn_act1_scaled"]["variable"]):
+        network = jets_like(sizes=(4, 6, 8, 4, 3))
+        first = dataclasses.replace(network.ops[0], input=name)  # type: ignore[call-arg]
+        spec = dataclasses.replace(network.inputs[0], name=name)
+        shadowed = IntegerNetwork((spec,), (first, *network.ops[1:]), network.outputs)
+        with pytest.raises(ProjectError, match=f"{name}: the name of an input port, and in the C.. that of an array"):
+            to_hls.write_project(shadowed, tmp_path / "q")
+
+
+def test_what_hls4ml_raises_is_a_project_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        print("about to fail")
+        raise KeyError("t_fc1")
+
+    monkeypatch.setattr("hls4ml.converters.convert_from_onnx_model", fail)
+    log = tmp_path / "p.hls4ml.log"
+    text = (
+        rf"hls4ml failed on the network with digest {TINY.digest[:12]}: KeyError: 't_fc1'\. What it printed is in {log}"
+    )
+    with pytest.raises(ProjectError, match=text):
+        to_hls.write_project(TINY, tmp_path / "p")
+    assert "about to fail" in log.read_text()
+    assert list(tmp_path.iterdir()) == [log]
 
 
 def test_a_stream_with_too_many_readers_is_refused(tmp_path: Path) -> None:
@@ -334,6 +395,13 @@ def test_a_stream_with_too_many_readers_is_refused(tmp_path: Path) -> None:
         ({"io_type": "serial"}, "io_type 'serial'; expected one of io_parallel, io_stream"),
         ({"strategy": "distributed_arithmetic"}, "expected one of Latency, Resource"),
         ({"reuse_factor": 0}, "reuse_factor 0, .*expected a factor of 1 or more"),
+        (
+            {"project": "Parameters"},
+            "project 'Parameters'; hls4ml gives that name to a header of its own; choose another",
+        ),
+        ({"project": "defines"}, "project 'defines'; hls4ml gives that name to a header"),
+        ({"project": "ap_fixed"}, "project 'ap_fixed'; hls4ml gives that name to a header"),
+        ({"project": "layer9_out"}, "project 'layer9_out'; hls4ml gives that name to a variable"),
         ({"project": "my project"}, r"project 'my project'; expected letters, digits, underscores \(a C\+\+ name\)"),
     ],
 )

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import pytest
-from hls_networks import S8, STREAM_GROUPS, U6, lines, planes, requantize
+from hls_networks import S8, STREAM_GROUPS, U6, lines, planes, requantize, shared_sums
 from strategies import rows_for
 
 from hawq_flow import equality, interpret, to_hls
@@ -91,6 +91,16 @@ def classifier(bits: int = 5) -> IntegerNetwork:
 
 def test_two_dimensional_layers_side_by_side(tmp_path: Path) -> None:
     assert_csim_equal(planes(), tmp_path, HlsConfig(backend="Vivado"))
+
+
+@pytest.mark.parametrize("io_type", ["io_parallel", pytest.param("io_stream", marks=pytest.mark.slow)])
+def test_sums_that_are_shared_reshaped_and_added(tmp_path: Path, io_type: str) -> None:
+    network = shared_sums()
+    assert_csim_equal(network, tmp_path, HlsConfig(io_type=io_type), traced=True)
+    # What lies between two added sums is part of the dense layer; a bias of zeros is no layer.
+    names = [layer.name for layer in to_hls.design(network).layers]
+    found = [name for name in names if "left" in name or "lone" in name]
+    assert found == ["Dense_lone", "bn_lone_offset_shifted", "Dense_left_matmul", "left_cast_act"]
 
 
 @pytest.mark.slow

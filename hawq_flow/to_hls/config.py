@@ -9,10 +9,7 @@ from dataclasses import dataclass
 BACKENDS = ("Vitis", "Vivado")
 IO_TYPES = ("io_parallel", "io_stream")
 STRATEGIES = ("Latency", "Resource")
-_FILES = frozenset(
-    "parameters defines ap_common ap_decl ap_fixed ap_fixed_base ap_int ap_int_base ap_private ap_shift_reg hls_math "
-    "hls_stream".split()  # noqa: SIM905 - a table of words
-)
+_FILES = re.compile(r"(parameters|defines|ap_(common|decl|fixed|int|private|shift_reg).*|hls_(math|stream))\Z")
 """Headers that a project's own, ``PROJECT.h``, would replace."""
 VARIABLE = re.compile(r"(layer|config|[bdepstwyz]|br|th|tl|wr)\d+(_.*)?\Z")
 """Lower-cased names that hls4ml gives to weights, tables, results and the configurations of layers."""
@@ -72,10 +69,10 @@ class HlsConfig:
         name = self.project.lower()
         if name in RESERVED | {"main", "nnet"}:
             raise ValueError(f"HlsConfig: project {self.project!r} is a word of C++ or of hls4ml; choose another name")
-        if name in _FILES or VARIABLE.match(name):
+        if _FILES.match(name) or VARIABLE.match(name):
             raise ValueError(
                 f"HlsConfig: project {self.project!r}; hls4ml gives that name to a "
-                f"{'header' if name in _FILES else 'variable'} of its own; choose another name"
+                f"{'header' if _FILES.match(name) else 'variable'} of its own; choose another name"
             )
         if not _IDENTIFIER.match(self.project):
             raise ValueError(f"HlsConfig: project {self.project!r}; expected letters, digits, underscores (a C++ name)")

@@ -26,7 +26,7 @@ def dense(graph: Graph, op: Dense) -> Placed:
 
     hls4ml merges what follows into a Dense whose result is open: the bias, wanted; but also a Quant or an offset
     right behind, without looking who else reads the sum. So the result is left open only when that cannot happen.
-    Two biases behind which an Add stands it would move behind that Add, and fails: a Quant of the sum's own type, which
+    A bias before another Dense or an Add it may move behind them, and fail: a Quant of the sum's own type, which
     becomes part of the Dense, stands between.
     """
     values, x = graph.values, graph.placed[op.input]
@@ -39,11 +39,11 @@ def dense(graph: Graph, op: Dense) -> Placed:
     common = {"weight": FixedType.of(weight_type(op))}
     identity = any(isinstance(o, Requantize) and plan_requantize(o, values).identity for o in graph.reading(op.name))
     cut = op.accumulator if to_qonnx.declared_accumulator(op, values) else None
-    added = any(isinstance(o, Add) for o in graph.reading(op.name))
+    kept = _moved(graph, op.name, FixedType.of(free.type))
 
     w = graph.weights(f"{op.name}/weight", weight, weight_type(op))
     flat, full = graph.shaped(x, (len(columns),)), FixedType.of(free.type)
-    open_ended = bool(cut) or added or (graph.readers(op.name) == 1 and not identity)
+    open_ended = bool(cut) or kept or (graph.readers(op.name) == 1 and not identity)
     if not open_ended and not bias.any():
         # hls4ml would keep an Add of zeros in some places and not in others.
         tensor = graph.node("MatMul", [flat, w], op.name, shape)
@@ -53,14 +53,14 @@ def dense(graph: Graph, op: Dense) -> Placed:
         graph.layers.append(layer)
         return Placed(tensor, shape, layout, full, layer.name)
     product = graph.node("MatMul", [flat, w], f"{op.name}/matmul", shape)
-    name = f"{op.name}/sum" if cut or added else op.name
+    name = f"{op.name}/sum" if cut or kept else op.name
     total = graph.node("Add", [product, graph.constant(f"{op.name}/bias", bias)], name, shape)
     if open_ended:
         result = full
         tensor = total
         if cut:
             result = FixedType.of(cut, "AP_TRN", "AP_SAT_SYM" if cut.narrow else "AP_SAT")
-        if cut or added:
+        if cut or kept:
             tensor = graph.quant(total, op.name, shape, cut or free.type)
         layer = Layer(
             f"Dense_{product}",
@@ -82,6 +82,22 @@ def dense(graph: Graph, op: Dense) -> Placed:
     layer = Layer(f"bn_{total}", types, {"scale": np.ones_like(bias), "bias": bias})
     graph.layers.append(layer)
     return Placed(total, shape, layout, full, layer.name)
+
+
+def _moved(graph: Graph, name: str, type: FixedType) -> bool:
+    """Whether a Dense or an Add reads a value, as itself or through casts that change nothing."""
+    return any(
+        isinstance(o, Add | Dense)
+        or (isinstance(o, Requantize) and _same(graph, o, type) and _moved(graph, o.name, type))
+        for o in graph.reading(name)
+    )
+
+
+def _same(graph: Graph, op: Requantize, type: FixedType) -> bool:
+    """Whether a Requantize of a value of this type gives the same integers in the same type."""
+    plan = plan_requantize(op, graph.values)
+    unchanged = plan.identity and not plan.offset and _overflow(op, plan) == "AP_WRAP"
+    return unchanged and FixedType.of(op.type).plain == type.plain
 
 
 def conv(graph: Graph, op: Conv) -> Placed:
@@ -235,8 +251,8 @@ def requantize(graph: Graph, op: Requantize) -> Placed:
     mode = "ROUND" if op.rounding is Rounding.HALF_EVEN else "FLOOR"
     last = "AP_TRN" if plan.identity or plan.two_steps else rounding
     result = FixedType.of(op.type, last, _overflow(op, plan))
-    if plan.identity and not plan.offset and result.plain == x.type.plain and result.overflow == "AP_WRAP":
-        return x  # the same integers in the same type
+    if _same(graph, op, x.type):
+        return x
     layer = None
     if not plan.identity:
         half = np.array(0.5) if op.rounding is Rounding.HALF_UP else None

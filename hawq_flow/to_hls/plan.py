@@ -91,8 +91,8 @@ def design(network: IntegerNetwork, config: HlsConfig | None = None) -> Design:
     ------
     NotExact
         Naming the op, for what hls4ml cannot do exactly: per-channel output widths, a value beyond 53 bits at a port,
-        several inputs or one without axes, a stream with no reader or more than hls4ml copies, ops without a bit-exact form there, what QONNX
-        cannot express.
+        several inputs or one without axes, a stream with no reader or with more than hls4ml copies, ops without a
+        bit-exact form there, what QONNX cannot express; and for an input called like the project.
     """
     config = config or HlsConfig()
     values = to_qonnx.check(network)

@@ -221,11 +221,11 @@ def _check_plumbing(made: Any) -> None:
 
 def _check_ports(graph: Any, config: HlsConfig) -> None:
     """An input port is a parameter of the top function: it must not hide what the function uses."""
-    ports = {variable.name for variable in graph.get_input_variables()}
-    used = {config.project}
+    inputs = list(graph.get_input_variables())
+    ports, used = {variable.name for variable in inputs}, {config.project}
     for made in graph.get_layers():
         used |= {weight.name for weight in made.weights.values()}
-        used |= {variable.name for variable in made.get_variables()} if made.class_name != "Input" else set()
+        used |= {variable.name for variable in made.get_variables() if variable not in inputs}
     if ports & used:
         raise ProjectError(
             f"{', '.join(sorted(ports & used))}: the name of an input port, and in the C++ that of an array or a "
