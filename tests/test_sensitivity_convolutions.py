@@ -644,10 +644,10 @@ def stale(_: Any, x: Tensor) -> Tensor:
 
 
 REFUSED: dict[str, tuple[Callable[[Any, Tensor], Tensor], str]] = {
-    "product": (lambda m, x: x * x, r"'mul' \(mul\): not supported in forward\(\); products of values"),
+    "product": (lambda m, x: x * x, r"'mul' \(mul\): not supported in forward\(\); a constant factor belongs into a layer's weights; products of values are"),
     "number": (lambda m, x: x * 2, r"'mul' \(mul\): not supported in forward\(\)"),
     "difference": (lambda m, x: 1.0 - x, r"'sub' \(sub\): not supported in forward\(\); subtract in the weights"),
-    "parameter": (lambda m, x: x + m.scale, r"'scale' \(scale\): not supported in forward\(\)"),
+    "parameter": (lambda m, x: x + m.scale, r"'scale' \(scale\): a parameter or buffer not supported in forward\(\)"),
     "shapes": (lambda m, x: x + x.mean(2, keepdim=True), r"adds values of shapes \(2, 4\), \(2, 1\); expected equal"),
     "batch": (lambda m, x: x + x.sum(0), r"reduces axes \(0,\) of a value .*; expected axes of space"),
     "permuted": (lambda m, x: x.permute(1, 0, 2), r"'permute' \(permute\): not supported in forward\(\)"),
