@@ -644,7 +644,10 @@ def stale(_: Any, x: Tensor) -> Tensor:
 
 
 REFUSED: dict[str, tuple[Callable[[Any, Tensor], Tensor], str]] = {
-    "product": (lambda m, x: x * x, r"'mul' \(mul\): not supported in forward\(\); a constant factor belongs into a layer's weights; products of values are"),
+    "product": (
+        lambda m, x: x * x,
+        r"'mul' \(mul\): not supported in forward\(\); a constant factor .*; products of values are",
+    ),
     "number": (lambda m, x: x * 2, r"'mul' \(mul\): not supported in forward\(\)"),
     "difference": (lambda m, x: 1.0 - x, r"'sub' \(sub\): not supported in forward\(\); subtract in the weights"),
     "parameter": (lambda m, x: x + m.scale, r"'scale' \(scale\): a parameter or buffer not supported in forward\(\)"),
