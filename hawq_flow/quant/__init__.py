@@ -31,10 +31,11 @@ running ones after it. **Freezing** fixes dyadic scales, batch-norm statistics a
 network: lowering changes nothing.
 """
 
+from hawq_flow.quant.grid import Grid
 from hawq_flow.quant.layer import IntegerLayer, QuantLayer, activation_type, snap
 from hawq_flow.quant.network import QuantNetwork, quantize
 from hawq_flow.quant.observe import Observer, ObserverKind, QuantConfig
-from hawq_flow.quant.steps import Grid, IntegerStep
+from hawq_flow.quant.steps import IntegerStep
 from hawq_flow.topology import REQUANT
 
 __all__ = [

@@ -28,12 +28,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hawq_flow.numeric import IntArray, IntType, Rounding, nearest_dyadic
+from hawq_flow.numeric import IntType, Rounding, nearest_dyadic
 from hawq_flow.plan import max_bits
+from hawq_flow.quant.grid import Grid, Gridded
 from hawq_flow.quant.layer import activation_type, snap
 from hawq_flow.quant.observe import Observer, QuantConfig
 from hawq_flow.quant.ste import RoundClip, clip_bound
-from hawq_flow.quant.steps import Grid, IntegerStep, requantize_step
+from hawq_flow.quant.steps import IntegerStep, requantize_step
 from hawq_flow.topology import PASSING, Stage, Topology
 from hawq_flow.topology.floats import max_windows, pad_space, repeat_space, stage_output, sum_windows
 
@@ -49,50 +50,31 @@ RECIPROCAL_BITS = 16
 """Width of the reciprocals of a softmax."""
 
 
-class Joint(nn.Module):
+class Joint(Gridded):
     """A stage without weights that ends on a grid of its own: the output's scale is learned or observed.
 
     Subclasses say how real values are computed (for observing), how training computes, and the integer steps.
     """
 
-    multiplier: Tensor
-    shift: Tensor
-    frozen_scale: Tensor
-    zero_point: Tensor
+    shiftable = True
+    """Whether the output may have a zero point."""
 
     def __init__(self, stage: Stage, topology: Topology, bits: int, config: QuantConfig) -> None:
         super().__init__()
         self.stage, self.name, self.config = replace(stage, module=None, batch_norm=None), stage.name, config
         self.sources = stage.sources
         positive = topology.nonnegative(stage.name)
-        self.asymmetric = config.asymmetric and not positive and topology.may_shift(stage.name)
+        self.asymmetric = self.shiftable and config.asymmetric and not positive and topology.may_shift(stage.name)
         if topology.only_tables(stage.name):
             bits = config.table_bits
         if bits < 2 and not (positive or self.asymmetric):
             raise ValueError(f"{stage.name!r}: an output of 1 bit; signed activations need 2 or more")
         self.out_type = activation_type(bits, relu=positive, asymmetric=self.asymmetric)
         self.log_scale = nn.Parameter(torch.zeros(()), requires_grad=config.learn_scales)
-        self.register_buffer("zero_point", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("multiplier", torch.zeros(len(stage.sources), dtype=torch.int64))
-        self.register_buffer("shift", torch.zeros(len(stage.sources), dtype=torch.int64))
-        self.register_buffer("frozen_scale", torch.zeros((), dtype=torch.float64))  # 0: not frozen
+        self.register_scales(len(stage.sources))
         self.factors: list[float] = []
-        self.value_of_scale = 0.0
+        self.scale_value = 0.0  # the output's, as training uses it
         self.observer = Observer(config.activation_observer, config, self.out_type, self.asymmetric)
-
-    @property
-    def frozen(self) -> bool:
-        """Whether the dyadic scales are fixed."""
-        return bool(self.frozen_scale > 0)
-
-    @property
-    def scale_value(self) -> float:
-        """The output's scale as training uses it."""
-        return self.value_of_scale
-
-    def grid(self, scale: Tensor) -> Grid:
-        """The output's integers under a scale."""
-        return Grid(scale, int(self.zero_point), self.out_type)
 
     def raw_scale(self, like: Tensor) -> Tensor:
         """The output's scale before snapping, float64."""
@@ -138,7 +120,7 @@ class Joint(nn.Module):
     def refresh(self, grids: Sequence[Grid]) -> Grid:
         """Snap the scales as they stand, keep what training computes with until next time; the output's grid."""
         factors, scale = self.scales(grids)
-        self.factors, self.value_of_scale = [float(m) for m in factors], float(scale)
+        self.factors, self.scale_value = [float(m) for m in factors], float(scale)
         return self.grid(scale)
 
     @torch.no_grad()
@@ -164,12 +146,7 @@ class Joint(nn.Module):
     def freeze(self, grids: Sequence[Grid]) -> Grid:
         """Fix the dyadic scales; returns the output's grid."""
         if not self.frozen:
-            factors, scale = self.scales(grids)
-            multiplier, shift = nearest_dyadic(factors.cpu().numpy(), self.config.multiplier_bits)
-            self.multiplier.copy_(torch.from_numpy(multiplier))
-            self.shift.copy_(torch.from_numpy(shift))
-            self.frozen_scale.copy_(scale)
-            self.settle()
+            self.fix(*self.scales(grids))
         return self.grid(self.frozen_scale)
 
     def settle(self) -> None:
@@ -177,11 +154,9 @@ class Joint(nn.Module):
         if self.frozen:
             self.log_scale.requires_grad_(False)
 
-    def dyadic(self, grids: Sequence[Grid]) -> tuple[IntArray, IntArray, Tensor]:
-        """(multipliers, shifts, the output's scale)."""
-        factors, scale = self.scales(grids)
-        multiplier, shift = nearest_dyadic(factors.cpu().numpy(), self.config.multiplier_bits)
-        return multiplier, shift, scale
+    def grid_behind(self, grids: Sequence[Grid]) -> Grid:
+        """The output's grid as the scales stand."""
+        return self.grid(self.scales(grids)[1])
 
     def rescaled(self, value: Tensor, log: Tensor, factor: float, type: IntType, zero: int = 0) -> Tensor:
         """``clip(round(value * M))`` into ``type`` minus ``zero``, with the gradients of both scales."""
@@ -194,9 +169,13 @@ class Joint(nn.Module):
 
     def rounded(self, v: Tensor, type: IntType, zero: int = 0) -> Tensor:
         """``clip(round(v))`` into ``type`` minus ``zero``, straight-through."""
-        low, high = type.range
         if self.config.rounding is Rounding.FLOOR:  # rounding to nearest of v - 1/2, but for ties
             v = v - 0.5
+        return self.nearest(v, type, zero)
+
+    def nearest(self, v: Tensor, type: IntType, zero: int = 0) -> Tensor:
+        """:meth:`rounded` to nearest, whatever the requantizations do."""
+        low, high = type.range
         ends = (-clip_bound(-(low - zero), v.dtype), clip_bound(high - zero, v.dtype))
         clipped: Tensor = RoundClip.apply(v, *ends)
         return clipped
@@ -213,14 +192,9 @@ class Joint(nn.Module):
 class QuantRescale(Joint):
     """One value, summed over windows first if it is an average, brought to a scale of its own."""
 
-    @property
-    def divisor(self) -> int:
-        """What the sum of a window is divided by."""
-        return self.stage.divisor if self.stage.kind == "average" else 1
-
     def fresh_scales(self, operands: Tensor) -> tuple[Tensor, Tensor]:
         """The multiplier near S_x / (N S_a), and the scale that follows it."""
-        source = operands / self.divisor
+        source = operands / self.stage.divisor  # 1 where nothing was summed
         ratios = source / self.raw_scale(operands)
         factors = self.snapped(ratios)
         if self.stage.activation == "relu6" and bool((factors < ratios).any()):  # up, lest the scale pass 6 / top
@@ -237,7 +211,8 @@ class QuantRescale(Joint):
 
     def steps(self, names: Sequence[str], grids: Sequence[Grid]) -> tuple[list[IntegerStep], Grid]:
         """The stage as steps reading the values ``names``; and the output's grid."""
-        multiplier, shift, scale = self.dyadic(grids)
+        factors, scale = self.scales(grids)
+        multiplier, shift = self.dyadic(factors)
         stage, source, steps = self.stage, names[0], []
         if stage.kind == "average":
             fields = {"kernel": stage.kernel, "stride": stage.stride, "padding": stage.padding}
@@ -300,9 +275,9 @@ class QuantSum(Joint):
 
     def steps(self, names: Sequence[str], grids: Sequence[Grid]) -> tuple[list[IntegerStep], Grid]:
         """The stage as steps reading the values ``names``; and the output's grid."""
-        multiplier, shift, scale = self.dyadic(grids)
+        factors, scale = self.scales(grids)
+        multiplier, shift = self.dyadic(factors)
         stage, rounding = self.stage, self.config.rounding
-        factors = np.ldexp(multiplier.astype(np.float64), -shift)
         steps = [
             requantize_step(name, source, "", m, s, self.operand_type(grid, float(factor)), rounding)
             for name, source, m, s, grid, factor in zip(
@@ -319,16 +294,12 @@ class QuantSum(Joint):
 class QuantConcat(Joint):
     """Values side by side: every one rescaled to the scale of the whole."""
 
+    shiftable = False  # the operands have no room for a zero point each
+
     def __init__(self, stage: Stage, topology: Topology, bits: int, config: QuantConfig) -> None:
         super().__init__(stage, topology, bits, config)
         # Between signed neighbours a value that is never negative keeps to the positive half of their range.
         self.positive = [topology.nonnegative(source) for source in stage.sources]
-        if self.asymmetric:  # the operands have no room for a zero point each
-            self.asymmetric, self.out_type = (
-                False,
-                activation_type(self.out_type.max_bits, relu=False, asymmetric=False),
-            )
-            self.observer = Observer(config.activation_observer, config, self.out_type)
 
     def operand_type(self, index: int) -> IntType:
         """An operand's integers: the result's range, or its positive half."""
@@ -351,7 +322,8 @@ class QuantConcat(Joint):
 
     def steps(self, names: Sequence[str], grids: Sequence[Grid]) -> tuple[list[IntegerStep], Grid]:
         """The stage as steps reading the values ``names``; and the output's grid."""
-        multiplier, shift, scale = self.dyadic(grids)
+        factors, scale = self.scales(grids)
+        multiplier, shift = self.dyadic(factors)
         stage = self.stage
         steps = [
             requantize_step(name, source, "", multiplier[i], shift[i], self.operand_type(i), self.config.rounding)
@@ -380,10 +352,7 @@ class QuantTable(Joint):
         real = values[0] * (self.source_scale * torch.exp(log - log.detach())).to(values[0].dtype)
         own = self.log_scale
         v = self.real([real]) * (torch.exp(own.detach() - own) / self.scale_value).to(real.dtype)
-        low, high = self.out_type.range
-        zero = int(self.zero_point)
-        q = RoundClip.apply(v, -clip_bound(-(low - zero), v.dtype), clip_bound(high - zero, v.dtype))
-        return self.dropped(q)
+        return self.dropped(self.nearest(v, self.out_type, int(self.zero_point)))
 
     def steps(self, names: Sequence[str], grids: Sequence[Grid]) -> tuple[list[IntegerStep], Grid]:
         """The stage as steps reading the values ``names``; and the output's grid."""
@@ -426,8 +395,7 @@ class QuantSoftmax(Joint):
         log = logs[0]
         real = values[0] * (self.source_scale * torch.exp(log - log.detach())).to(values[0].dtype)
         v = torch.softmax(real, 1) / self.scale_value
-        low, high = self.out_type.range
-        return self.dropped(RoundClip.apply(v, -clip_bound(-low, v.dtype), clip_bound(high, v.dtype)))
+        return self.dropped(self.nearest(v, self.out_type))
 
     def steps(self, names: Sequence[str], grids: Sequence[Grid]) -> tuple[list[IntegerStep], Grid]:
         """The stage as steps reading the values ``names``; and the output's grid."""
@@ -482,7 +450,7 @@ class Passing(nn.Module):
         """The output's grid."""
         return self.grid_of(grids[0])
 
-    freeze = refresh
+    freeze = grid_behind = refresh
 
     def calibrate(self, values: Sequence[Tensor], grids: Sequence[Grid]) -> tuple[Tensor, Grid]:
         """The output and its grid."""

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hawq_flow.numeric import IntArray, IntType, Rounding, nearest_dyadic
+from hawq_flow.numeric import IntArray, IntType, Rounding
 from hawq_flow.plan import Bits, LayerBits
+from hawq_flow.quant.grid import Grid, Gridded
 from hawq_flow.quant.observe import Observer, QuantConfig, weight_scale
 from hawq_flow.quant.ste import QuantizeWeights, RoundClip, RoundClipChannels, clip_bound
-from hawq_flow.quant.steps import Grid, IntegerStep, requantize_step
+from hawq_flow.quant.steps import IntegerStep, requantize_step
 from hawq_flow.topology import BatchNorm, Stage, Topology, batch_norm_factor
 from hawq_flow.topology.floats import activate, convolve
 
@@ -64,17 +65,13 @@ class _Constants:
     scale: float
 
 
-class QuantLayer(nn.Module):
+class QuantLayer(Gridded):
     """A linear layer or convolution with folded batch norm, quantized weights, and a quantized output activation.
 
     Built by :func:`quantize`. ``weight`` (as in the model) and ``bias`` are float parameters; ``log_weight_scale``
     (outputs or 1, 1) and ``log_scale`` (scalar, the output's) are the logarithms of the scales.
     """
 
-    multiplier: Tensor
-    shift: Tensor
-    frozen_scale: Tensor
-    zero_point: Tensor
     weight_top: Tensor
 
     def __init__(self, stage: Stage, topology: Topology, bits: LayerBits, config: QuantConfig) -> None:
@@ -105,17 +102,9 @@ class QuantLayer(nn.Module):
         for parameter in (self.log_weight_scale, self.log_scale):
             parameter.requires_grad_(config.learn_scales)
         self.register_buffer("weight_top", torch.tensor([[2.0 ** (w - 1) - 1] for w in widths]), persistent=False)
-        self.register_buffer("zero_point", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("multiplier", torch.zeros(outputs, dtype=torch.int64))
-        self.register_buffer("shift", torch.zeros(outputs, dtype=torch.int64))
-        self.register_buffer("frozen_scale", torch.zeros((), dtype=torch.float64))  # 0: not frozen
+        self.register_scales(outputs)
         self.constants: _Constants | None = None
         self.observer = Observer(config.activation_observer, config, self.out_type, self.asymmetric)
-
-    @property
-    def frozen(self) -> bool:
-        """Whether the dyadic scales are fixed."""
-        return bool(self.frozen_scale > 0)
 
     def folded(self) -> tuple[Tensor, Tensor]:
         """Weights and bias with batch norm's running statistics folded in (differentiable)."""
@@ -168,9 +157,9 @@ class QuantLayer(nn.Module):
         m = snap((raw / scale).clamp_(2.0**-36, 2.0 ** (self.config.multiplier_bits - 1)), self.config.multiplier_bits)
         return m, m * scale / input_scale, scale
 
-    def grid(self, scale: Tensor) -> Grid:
-        """The output's integers under a scale."""
-        return Grid(scale, int(self.zero_point), self.out_type)
+    def grid_behind(self, grids: Sequence[Grid]) -> Grid:
+        """The output's grid as the scales stand."""
+        return self.grid(self.scales(grids[0].scale)[2])
 
     def refresh(self, grids: Sequence[Grid]) -> Grid:
         """Snap the scales as they stand, keep what training computes with until next time; the output's grid."""
@@ -257,11 +246,7 @@ class QuantLayer(nn.Module):
         """Fix the dyadic scales; returns the output's grid."""
         if not self.frozen:
             m, _, scale = self.scales(grids[0].scale)
-            multiplier, shift = nearest_dyadic(m.cpu().numpy(), self.config.multiplier_bits)
-            self.multiplier.copy_(torch.from_numpy(multiplier))
-            self.shift.copy_(torch.from_numpy(shift))
-            self.frozen_scale.copy_(scale)
-            self.settle()
+            self.fix(m, scale)
         return self.grid(self.frozen_scale)
 
     def settle(self) -> None:
@@ -293,7 +278,7 @@ class QuantLayer(nn.Module):
                 f"layer {self.name!r}: a bias of {float(b.abs().max()):.3g} steps of its accumulator, beyond the 2^53 "
                 "that float64 holds; its weights and input are tiny beside its bias: check the scales"
             )
-        multiplier, shift = nearest_dyadic(m.cpu().numpy(), self.config.multiplier_bits)
+        multiplier, shift = self.dyadic(m)
         return IntegerLayer(
             self.name,
             self.source,

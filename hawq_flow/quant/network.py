@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from hawq_flow.numeric import IntArray
 from hawq_flow.numeric import quantize as quantize_array
 from hawq_flow.plan import BitPlan, LayerShape, max_bits
+from hawq_flow.quant.grid import Grid
 from hawq_flow.quant.joints import Joint, Passing, joint
 from hawq_flow.quant.layer import IntegerLayer, QuantLayer, activation_type
 from hawq_flow.quant.observe import Observer, QuantConfig
-from hawq_flow.quant.steps import BLOCK_ELEMENTS, Grid, IntegerStep, bounds, evaluate_steps
+from hawq_flow.quant.steps import BLOCK_ELEMENTS, IntegerStep, bounds, evaluate_steps
 from hawq_flow.topology import INPUT, Topology, read
 
 CALIBRATION = 16384
@@ -203,7 +204,7 @@ class QuantNetwork(nn.Module):
         """Outputs (n, *output shape) of standardized data: fake quantization in training, exact in evaluation."""
         if self.training:
             return self.train_forward(self.quantize_input(x))
-        name = self._values[self.output]
+        name = self.output_value
         steps, grid = self.integer_steps()
         out = self._evaluated(self.input_integers(x.detach().cpu().numpy()), steps, (name,))[name]
         return float(grid.scale) * (out - grid.zero_point)
@@ -221,11 +222,9 @@ class QuantNetwork(nn.Module):
         found = []
 
         def step(part: QuantLayer | Joint | Passing, given: list[Grid]) -> Grid:
-            if not isinstance(part, QuantLayer):
-                return part.steps([""] * len(given), given)[1]
-            integers = part.integers(given[0].scale, given[0].zero_point)
-            found.append(integers)
-            return part.grid(torch.tensor(integers.scale, dtype=torch.float64, device=self.input_scale.device))
+            if isinstance(part, QuantLayer):
+                found.append(part.integers(given[0].scale, given[0].zero_point))
+            return part.grid_behind(given)
 
         self._walk(step)
         return found
@@ -235,15 +234,13 @@ class QuantNetwork(nn.Module):
         """The network as integer steps in order, what evaluation computes and lowering copies; the output's grid."""
         self._require_calibrated()
         result: list[IntegerStep] = []
-        values = {INPUT: INPUT}
+        sources_of = {part.name: sources for part, sources in self._order}
 
         def step(part: QuantLayer | Joint | Passing, given: list[Grid]) -> Grid:
-            steps, grid = part.steps([values[source] for source in sources_of[part.name]], given)
+            steps, grid = part.steps([self._values[source] for source in sources_of[part.name]], given)
             result.extend(steps)
-            values[part.name] = steps[-1].name
             return grid
 
-        sources_of = {part.name: sources for part, sources in self._order}
         grids = self._walk(step)
         return result, grids[self.output]
 

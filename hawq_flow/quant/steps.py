@@ -25,15 +25,6 @@ BLOCK_ELEMENTS = 1 << 23
 
 
 @dataclass(frozen=True)
-class Grid:
-    """What the integers of a value mean: real = scale * (integer - zero_point); scale a float64 scalar."""
-
-    scale: Tensor
-    zero_point: int
-    type: IntType
-
-
-@dataclass(frozen=True)
 class IntegerStep:
     """One op: the name of its value, its kind and operands, and its other fields by their names in the IR.
 
