@@ -20,8 +20,7 @@ from hawq_flow.config import AllocateConfig, PlansConfig
 from hawq_flow.plan import BitPlan, LayerShape, bops, widths_read
 from hawq_flow.quant import Observer, QuantConfig, activation_type
 from hawq_flow.sensitivity import Sensitivity
-from hawq_flow.sensitivity.linearity import activation_stages
-from hawq_flow.topology import INPUT, Topology, evaluate
+from hawq_flow.topology import Topology, evaluate
 
 SAMPLES = 16384
 """Training samples on which activations' quantization errors are measured, at most."""
@@ -74,9 +73,7 @@ def activation_errors(
     samples = torch.from_numpy(x[: max(1, min(SAMPLES, ELEMENTS // widest))]).double()
     inner = widths_read(folded.shapes)
     # Where the width applies: behind a table, if the layer has one of its own, for that is what others read.
-    places = {
-        name: place for name, place in activation_stages(folded, INPUT).items() if name in inner and name != INPUT
-    }
+    places = {stage.name: folded.activation(stage.name) for stage in folded.layers if stage.name in inner}
     values = evaluate(folded, samples, set(places.values()))
     return {
         name: {bits: activation_error(values[place].numpy(), bits, folded.nonnegative(place), quant) for bits in widths}

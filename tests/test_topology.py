@@ -16,7 +16,6 @@ from torch.nn.utils import prune
 
 from hawq_flow.topology import (
     INPUT,
-    Stage,
     Topology,
     UnsupportedModelError,
     evaluate,
@@ -24,7 +23,7 @@ from hawq_flow.topology import (
     identifier,
     read,
 )
-from hawq_flow.topology.operations import TABLES, supported
+from hawq_flow.topology.operations import TABLES
 
 
 class Net(nn.Module):
@@ -484,14 +483,6 @@ def test_who_may_have_a_zero_point() -> None:
         "fc": False,
         "fc2": False,
     }
-
-
-def test_the_table_of_what_is_supported_is_true() -> None:
-    table = supported()
-    assert table["tables"] == sorted(TABLES)
-    layers = [getattr(nn, name) for name in table["layers"]]
-    assert layers == [nn.Linear, nn.Conv1d, nn.Conv2d]
-    assert isinstance(read(nn.Sequential(nn.Linear(2, 2))).stages[0], Stage)
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals

@@ -63,18 +63,22 @@ class Add(Nary):
 
 
 @dataclass(frozen=True, eq=False)
-class Subtract(Binary):
-    """``left - right``."""
-
+class _Pair(Binary):
     name: str
     left: str
     right: str
     layer: str = ""
-    kind: ClassVar[str] = "Subtract"
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the result, or ``NetworkError``."""
         return _joint_shape(self.name, shapes)
+
+
+@dataclass(frozen=True, eq=False)
+class Subtract(_Pair):
+    """``left - right``."""
+
+    kind: ClassVar[str] = "Subtract"
 
     def derive(self, values: Sequence[Value]) -> Value:
         """Differences of opposite ends; the bound is the sum of the magnitudes."""
@@ -86,18 +90,10 @@ class Subtract(Binary):
 
 
 @dataclass(frozen=True, eq=False)
-class Multiply(Binary):
+class Multiply(_Pair):
     """``left * right``, element by element."""
 
-    name: str
-    left: str
-    right: str
-    layer: str = ""
     kind: ClassVar[str] = "Multiply"
-
-    def shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Shape of the result, or ``NetworkError``."""
-        return _joint_shape(self.name, shapes)
 
     def derive(self, values: Sequence[Value]) -> Value:
         """The extremes among the products of the ends; the bound is the product of the magnitudes."""

@@ -111,6 +111,11 @@ def largest_batch(model: nn.Module, x: Tensor, y: Tensor, loss: LossName) -> int
     return max(1, min(_BATCH, int(cost.MEMORY / max(each, 1.0))))
 
 
+def _double(model: nn.Module, x: Tensor, y: Tensor) -> tuple[nn.Module, Tensor, Tensor]:
+    """A copy of the model in evaluation, samples and targets, all in float64 (labels stay integers)."""
+    return copy.deepcopy(model).eval().double(), x.double(), y.double() if y.is_floating_point() else y
+
+
 def _seed(generator: torch.Generator) -> int:
     return int(torch.randint(0, 2**62, (1,), generator=generator))
 
@@ -141,8 +146,7 @@ def hutchinson_layers(
     max_iterations:
         Most probes of a batch; ``converged`` is False when they end first.
     """
-    scratch = copy.deepcopy(model).eval().double()
-    x, y = x.double(), y.double() if y.is_floating_point() else y
+    scratch, x, y = _double(model, x, y)
     batches = _batches(x, y, largest_batch(scratch, x, y, loss))
     results = []
     for name in names:
@@ -199,8 +203,7 @@ def autograd_eigenvalues(
     tolerance: float,
 ) -> dict[str, tuple[float, float]]:
     """:func:`autograd_eigenvalue` of every named layer, on a copy of the model in float64."""
-    scratch = copy.deepcopy(model).eval().double()
-    x, y = x.double(), y.double() if y.is_floating_point() else y
+    scratch, x, y = _double(model, x, y)
     most = largest_batch(scratch, x, y, loss)
     found = {}
     for name in names:
@@ -293,10 +296,9 @@ def hutchinson_activations(
     UnsupportedModelError
         If the model cannot be read as stages, so that it is unknown where activations end.
     """
-    scratch = copy.deepcopy(model).eval().double()
+    scratch, x, y = _double(model, x, y)
     scratch.requires_grad_(False)
     topology = read(scratch, tuple(x.shape[1:]))
-    x, y = x.double(), y.double() if y.is_floating_point() else y
     batches = _batches(x, y, largest_batch(scratch, x, y, loss))
     results = []
     for name, stage in activation_stages(topology, input_name).items():

@@ -38,21 +38,8 @@ class NotPiecewiseLinear(Exception):
 
 
 def activation_stages(topology: Topology, input_name: str) -> dict[str, str]:
-    """The value that is the input's, and each layer's, output activation: ``INPUT``, or a stage's name.
-
-    A layer's activation is its stage's output (batch norm and ReLU are in it), or what a function of one element makes
-    of that when it alone reads it: so the tensor that a quantizer after the non-linearity sees. A pool after it is not
-    part of it, nor is an addition, nor the ReLU after an addition.
-    """
-    found = {input_name: INPUT}
-    for layer in topology.layers:
-        name = layer.name
-        while name != topology.output and len(readers := topology.readers[name]) == 1:
-            if readers[0].kind not in ("activation", "table", "reshape"):
-                break
-            name = readers[0].name
-        found[layer.name] = name
-    return found
+    """The value that is the input's, and each layer's, output activation: ``INPUT``, or a stage's name."""
+    return {input_name: INPUT} | {layer.name: topology.activation(layer.name) for layer in topology.layers}
 
 
 def compile_program(model: nn.Module, features: Shape, input_name: str) -> Program:

@@ -281,16 +281,3 @@ _ADVICE = {
 def advice(name: str) -> str:
     """What to write instead of something that is not supported, or ''."""
     return f"; {_ADVICE[name]}" if name in _ADVICE else ""
-
-
-def supported() -> dict[str, list[str]]:
-    """What a model may be made of, in words: the README's table is made from it."""
-    return {
-        "layers": ["Linear", "Conv1d", "Conv2d"],
-        "after a layer": ["BatchNorm1d", "BatchNorm2d", "ReLU", "ReLU6", "Dropout"],
-        "sums": ["+", "torch.add", "torch.cat along channels"],
-        "pools": ["MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool", "mean, sum or amax over space"],
-        "shape": ["Flatten", "Unflatten", "view, reshape", "squeeze, unsqueeze", "ZeroPad", "Upsample (nearest)"],
-        "tables": sorted(TABLES),
-        "others": ["Softmax over channels", "Identity"],
-    }

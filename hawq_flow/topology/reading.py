@@ -17,7 +17,7 @@ from torch import fx, nn
 from hawq_flow.topology import windows
 from hawq_flow.topology.fusing import fuse
 from hawq_flow.topology.operations import FUNCTIONS, METHODS, Call, advice, bound, module_call
-from hawq_flow.topology.stages import INPUT, Stage, Topology, UnsupportedModelError, identifier
+from hawq_flow.topology.stages import INPUT, BatchNorm, Layer, Stage, Topology, UnsupportedModelError, identifier
 
 _ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.floordiv)
 _BATCH = object()
@@ -37,7 +37,7 @@ def read(model: nn.Module, input_shape: Sequence[int] | None = None) -> Topology
     UnsupportedModelError
         Naming the module, function or pattern that is not supported, and the way out.
     """
-    if isinstance(model, (nn.Linear, nn.Conv1d, nn.Conv2d)):
+    if isinstance(model, Layer):
         raise UnsupportedModelError(
             f"the model is a bare nn.{type(model).__name__}, which has no name to plan bits for; wrap it: "
             "nn.Sequential(layer)"
@@ -112,7 +112,7 @@ class _Reader:
         return fuse(shape, self.stages, output)
 
     def _is_layer(self, node: fx.Node) -> bool:
-        return isinstance(self.model.get_submodule(str(node.target)), (nn.Linear, nn.Conv1d, nn.Conv2d))
+        return isinstance(self.model.get_submodule(str(node.target)), Layer)
 
     def _first_features(self) -> tuple[int, ...]:
         for node in self.graph.nodes:
@@ -180,13 +180,13 @@ class _Reader:
         if len(given) != 1:
             raise UnsupportedModelError(f"{what}: called with {len(given)} arguments; expected one tensor")
         source = self._operand(given[0], what)
-        if isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d)):
+        if isinstance(module, Layer):
             if identifier(name) == INPUT:
                 raise UnsupportedModelError(f"{what}: {INPUT!r} is the name of the network's input; rename the layer")
             if name in self.stages:
                 raise UnsupportedModelError(f"{what}: called twice; each layer is used once (make two layers)")
             self._add(node, windows.layer(name, what, module, source, self.shapes[source]))
-        elif isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+        elif isinstance(module, BatchNorm):
             if any(stage.batch_norm is module for stage in self.stages.values()):
                 raise UnsupportedModelError(f"{what}: called twice; each batch norm is used once (make two)")
             if module.running_mean is None or module.running_var is None:
@@ -296,8 +296,8 @@ class _Reader:
         source = sources[0]
         shape, width = self.shapes[source], self.widths[source]
 
-        def stage(kind: Any, to: tuple[int, ...] = shape, name: str = "", **fields: Any) -> Stage:
-            return Stage(name or self._name(node), kind, tuple(sources), to, fields.pop("width", width), what, **fields)
+        def stage(kind: Any, to: tuple[int, ...] = shape, **fields: Any) -> Stage:
+            return Stage(self._name(node), kind, tuple(sources), to, width, what, **fields)
 
         match call.operation:
             case "identity":
@@ -331,8 +331,7 @@ class _Reader:
                 pooled = stage(kind, kept, **fields)
                 self._add(node, pooled)
                 if to != kept:
-                    name = self._name(node)
-                    self._add(node, Stage(name, "reshape", (pooled.name,), to, width, what), view=True)
+                    self._view(node, what, pooled.name, to)
             case "upsample":
                 factors = windows.upsample(what, settings, shape)
                 to = (shape[0], *(n * f for n, f in zip(shape[1:], factors, strict=True)))
@@ -342,9 +341,7 @@ class _Reader:
                 rank = len(padding) // 2
                 to = (shape[0], *(n + padding[i] + padding[rank + i] for i, n in enumerate(shape[1:])))
                 self._add(node, stage("pad", to, padding=padding))
-            case "add":
-                self._join(node, call, what, sources)
-            case "concat":
+            case "add" | "concat":
                 self._join(node, call, what, sources)
             case "flatten":
                 start, end = settings["start_dim"], settings["end_dim"]
@@ -352,7 +349,7 @@ class _Reader:
                     raise UnsupportedModelError(
                         f"{what}: flattens axes {start} to {end}; expected 1 to -1 (keep the batch)"
                     )
-                self._add(node, stage("reshape", (math.prod(shape),)), view=True)
+                self._view(node, what, source, (math.prod(shape),))
             case "reshape":
                 self._reshape(node, what, source, settings["shape"])
             case "unflatten":
@@ -366,7 +363,11 @@ class _Reader:
                 axis = settings["dim"] % (len(shape) + 2)
                 if axis == 0:
                     raise UnsupportedModelError(f"{what}: a new axis before the batch; expected axis 1 or more")
-                self._add(node, stage("reshape", (*shape[: axis - 1], 1, *shape[axis - 1 :])), view=True)
+                self._view(node, what, source, (*shape[: axis - 1], 1, *shape[axis - 1 :]))
+
+    def _view(self, node: fx.Node, what: str, source: str, to: tuple[int, ...]) -> None:
+        """``source`` in another shape, in the same storage."""
+        self._add(node, Stage(self._name(node), "reshape", (source,), to, self.widths[source], what), view=True)
 
     def _squeeze(self, node: fx.Node, what: str, source: str, dim: Any) -> None:
         shape = self.shapes[source]
@@ -379,8 +380,7 @@ class _Reader:
         if 0 in axes:
             raise UnsupportedModelError(f"{what}: squeezes axis 0, the batch; expected other axes")
         to = tuple(n for i, n in enumerate(shape, start=1) if not (i in axes and n == 1))
-        stage = Stage(self._name(node), "reshape", (source,), to, self.widths[source], what)
-        self._add(node, stage, view=True)
+        self._view(node, what, source, to)
 
     def _reshape(self, node: fx.Node, what: str, source: str, to: Any) -> None:
         """``to`` includes the batch: as a number of the batch, or as -1."""
@@ -400,8 +400,7 @@ class _Reader:
                 f"{what}: reshapes (batch, {', '.join(map(str, shape))}) to ({shown}); expected the batch kept and the "
                 "same number of elements, as in torch.flatten(x, 1) or x.view(x.size(0), -1)"
             )
-        stage = Stage(self._name(node), "reshape", (source,), tuple(rest), self.widths[source], what)
-        self._add(node, stage, view=True)
+        self._view(node, what, source, tuple(rest))
 
     def _join(self, node: fx.Node, call: Call, what: str, sources: list[str]) -> None:
         shapes = [self.shapes[source] for source in sources]

@@ -191,6 +191,19 @@ class Topology:
             found += self.final_readers(stage.name) if stage.kind in PASSING else (stage,)
         return tuple(found)
 
+    def activation(self, layer: str) -> str:
+        """The stage whose output is a layer's activation: the tensor that a quantizer after the non-linearity sees.
+
+        The layer's own stage (batch norm and ReLU are in it), or what a function of one element makes of that when it
+        alone reads it. A pool after it is not part of it, nor is an addition, nor the ReLU after an addition.
+        """
+        name = layer
+        while name != self.output and len(readers := self.readers[name]) == 1:
+            if readers[0].kind not in ("activation", "table", "reshape"):
+                break
+            name = readers[0].name
+        return name
+
     def emerges(self, name: str) -> bool:
         """Whether the network's output is this value, perhaps moved."""
         return name == self.output or any(
