@@ -90,8 +90,9 @@ def prove(
     for start in range(0, max(len(x), 1), step):  # no rows: one empty block, which certify refuses
         part = slice(start, min(start + step, len(x)))
         given = {**backends(part), **{name: _part(finished[name], part, whole[name]) for name in whole}}
-        certificates.append(equality.certify(network, x[part], given))
-        counts.append(coverage.count(network, interpret.trace(network, x[part])))
+        traced = interpret.trace(network, x[part])
+        certificates.append(equality.certify(network, x[part], given, expected=traced))
+        counts.append(coverage.count(network, traced))
         if len(counts) > 1:
             counts = [coverage.merge(counts)]
         if progress is not None:
