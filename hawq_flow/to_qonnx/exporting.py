@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,8 @@ def _quiet_exporter() -> Iterator[None]:
         logger.removeFilter(relevant)
 
 
-def _exported(network: IntegerNetwork) -> onnx.ModelProto:
-    """What torch.onnx.export makes of the module: right in meaning, raw in form."""
+def exported(network: IntegerNetwork, table: Mapping[Callable[..., Any], Callable[..., Any]]) -> onnx.ModelProto:
+    """What torch.onnx.export makes of the module with a table of symbolic functions: right in meaning, raw in form."""
     module = QonnxModule(network).eval()
     # Two rows: torch.export specializes a dimension of size one.
     examples = tuple(torch.zeros((2, *spec.shape), dtype=torch.float32) for spec in network.inputs)
@@ -60,7 +60,7 @@ def _exported(network: IntegerNetwork) -> onnx.ModelProto:
             optimize=False,
             verbose=False,
             opset_version=OPSET,
-            custom_translation_table=TRANSLATION,
+            custom_translation_table=dict(table),
             input_names=[f"{spec.name}/input" for spec in network.inputs],
             output_names=[f"{op.name}/output" for op in network.ops],
             dynamic_shapes=(tuple({0: torch.export.Dim.DYNAMIC} for _ in examples),),
@@ -86,13 +86,30 @@ def export(network: IntegerNetwork) -> onnx.ModelProto:
         See :func:`check`.
     """
     values = check(network)
-    raw = _exported(network).graph
-    names = {entry.name: spec.name for entry, spec in zip(raw.input, network.inputs, strict=True)}
-    names |= {entry.name: op.name for entry, op in zip(raw.output, network.ops, strict=True)}
-    arguments = {entry.name for entry in raw.input}
+    graph = canonical(network, exported(network, TRANSLATION), {})
+    graph.value_info.extend(_value_infos(network, values, graph.node))
+    return modelled(network, graph, {"": OPSET, DOMAIN: 1}, "float32")
+
+
+def canonical(network: IntegerNetwork, raw: onnx.ModelProto, types: Mapping[str, int]) -> onnx.GraphProto:
+    """The exported graph with the IR's names, constants as initializers, and no trace of the machine.
+
+    Parameters
+    ----------
+    types:
+        Element types (``TensorProto``) of inputs and outputs of the network that are not float32.
+
+    Returns
+    -------
+    A graph without value_info: nodes in the exporter's order, initializers sorted, unused ones left out.
+    """
+    values = network.values
+    names = {entry.name: spec.name for entry, spec in zip(raw.graph.input, network.inputs, strict=True)}
+    names |= {entry.name: op.name for entry, op in zip(raw.graph.output, network.ops, strict=True)}
+    arguments = {entry.name for entry in raw.graph.input}
     layers = {op.name: op.layer or op.name for op in network.ops}
-    nodes, initializers = [], [numpy_helper.from_array(_array(tensor), tensor.name) for tensor in raw.initializer]
-    for node in raw.node:
+    nodes, initializers = [], [numpy_helper.from_array(_array(tensor), tensor.name) for tensor in raw.graph.initializer]
+    for node in raw.graph.node:
         if node.op_type == "Constant":
             initializers.append(_initializer(node))
             continue
@@ -113,22 +130,42 @@ def export(network: IntegerNetwork) -> onnx.ModelProto:
             )
         )
     used = {name for node in nodes for name in node.input}
-    graph = helper.make_graph(
+    float32 = TensorProto.FLOAT
+    return helper.make_graph(
         nodes,
         "hawq_flow",
-        [_info(spec.name, spec.shape) for spec in network.inputs],
-        [_info(output.name, values[output.name].shape) for output in network.outputs],
+        [_info(spec.name, spec.shape, types.get(spec.name, float32)) for spec in network.inputs],
+        [_info(entry.name, values[entry.name].shape, types.get(entry.name, float32)) for entry in network.outputs],
         sorted((tensor for tensor in initializers if tensor.name in used), key=lambda tensor: tensor.name),
-        value_info=_value_infos(network, values, nodes),
     )
+
+
+def modelled(
+    network: IntegerNetwork,
+    graph: onnx.GraphProto,
+    opsets: Mapping[str, int],
+    carried: str,
+    extra: Mapping[str, str] | None = None,
+) -> onnx.ModelProto:
+    """The model around a canonical graph: versions and metadata, checked by onnx.
+
+    Parameters
+    ----------
+    opsets:
+        Version by domain.
+    carried:
+        What holds the integers of inputs and outputs, in words ("float32").
+    extra:
+        More metadata.
+    """
     model = helper.make_model(
         graph,
         ir_version=10,
         producer_name="hawq_flow",
         producer_version=__version__,
-        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)],
+        opset_imports=[helper.make_opsetid(domain, version) for domain, version in opsets.items()],
     )
-    helper.set_model_props(model, _metadata(network, values))
+    helper.set_model_props(model, _metadata(network, carried) | dict(extra or {}))
     onnx.checker.check_model(model)
     return model
 
@@ -141,6 +178,8 @@ def _initializer(node: onnx.NodeProto) -> TensorProto:
     """A Constant node as an initializer: hls4ml reads only those."""
     value = helper.get_attribute_value(node.attribute[0])
     kind = node.attribute[0].name
+    if kind == "value":
+        return numpy_helper.from_array(_array(value), node.output[0])
     dtypes = {"value_float": np.float32, "value_floats": np.float32, "value_ints": np.int64}
     if kind not in dtypes:
         raise RuntimeError(f"{node.name}: Constant with {kind}; the symbolic functions write {', '.join(dtypes)}")
@@ -186,8 +225,9 @@ def _value_infos(
     return infos
 
 
-def _metadata(network: IntegerNetwork, values: Mapping[str, Value]) -> dict[str, str]:
+def _metadata(network: IntegerNetwork, carried: str) -> dict[str, str]:
     """Strings for ``metadata_props``: what a reader of the file needs to feed it and to read its answer."""
+    values = network.values
 
     def annotation(spec: Any, fields: Sequence[str]) -> dict[str, Any]:
         value = values[spec.name]
@@ -201,8 +241,9 @@ def _metadata(network: IntegerNetwork, values: Mapping[str, Value]) -> dict[str,
         "hawq_flow.inputs": json.dumps(inputs),
         "hawq_flow.outputs": json.dumps(outputs),
         "hawq_flow.note": (
-            "Inputs and outputs are integers carried in float32. Input: rint((raw - mean) / std / scale) + zero_point, "
-            "clipped to range. Output: real = scale * (integer - zero_point)."
+            f"Inputs and outputs are integers carried in {carried}. "
+            "Input: rint((raw - mean) / std / scale) + zero_point, clipped to range. "
+            "Output: real = scale * (integer - zero_point)."
         ),
         **{f"network.{key}": text for key, text in network.metadata},
     }
