@@ -31,6 +31,7 @@ UNITS: dict[str, set[str]] = {
     "from_onnx": {"interpret", "network", "numeric"},
     "check_hls": {"from_onnx", "network", "numeric", "to_hls", "to_qonnx"},
     "equality": {"interpret", "network", "numeric", "to_hls", "to_onnx", "to_qonnx"},
+    "costs": {"network", "numeric", "plan"},
     "coverage": {"network", "numeric"},
     "prove": {"coverage", "equality", "interpret", "network", "numeric"},
     # training
@@ -49,7 +50,7 @@ UNITS: dict[str, set[str]] = {
     "reporter": set(),
     "quality": set(),
     "summary": {"coverage", "plan", "quality"},
-    "config": {"plan", "quant", "to_hls", "train"},
+    "config": {"plan", "quant", "to_hls", "to_onnx", "train"},
     "choose": {"allocate", "config", "plan", "quant", "sensitivity", "topology"},
     "supported": {"lower", "plan", "quant", "to_hls", "to_qonnx", "topology"},
 }

@@ -278,8 +278,8 @@ def test_constants_beyond_float32_are_refused() -> None:
 
 def test_a_graph_of_other_nodes_is_not_evaluated() -> None:
     model = to_qonnx.export(small())
-    model.graph.node[-1].op_type = "Trunc"
-    with pytest.raises(NotExact, match="node type Trunc; this evaluator knows the types export"):
+    model.graph.node[-1].op_type = "IntQuant"
+    with pytest.raises(NotExact, match="node type IntQuant; this evaluator knows the types export"):
         to_qonnx.evaluate(model, {"x": np.zeros((1, 3))})
 
 

@@ -24,6 +24,7 @@ from hawq_flow.network import (
     Add,
     Concat,
     Conv,
+    Dense,
     InputSpec,
     IntegerNetwork,
     Lookup,
@@ -42,6 +43,7 @@ from hawq_flow.network import (
 )
 from hawq_flow.numeric import IntType, Overflow, Rounding
 from hawq_flow.to_qonnx import NotExact
+from hawq_flow.to_qonnx.plan import truncation
 
 U8, S8 = IntType(8, False), IntType(8, True)
 
@@ -315,3 +317,95 @@ def test_dilated_convolutions_are_not_evaluated() -> None:
     dilations.ints[:] = [2, 1]
     with pytest.raises(NotExact, match=r"conv/conv: dilations \[2, 1\]; export\(\) writes ones"):
         to_qonnx.evaluate(model, {"x": np.zeros((1, 3, 5, 4))})
+
+
+# --- weights of one and two bits, and dropped bits -------------------------------------------------------------------
+
+
+def signs(*, ternary: bool = False) -> IntegerNetwork:
+    """A convolution, a depthwise one and a dense layer whose weights are -1 and +1 (or 0)."""
+    rng = np.random.default_rng(0)
+
+    def weight(*shape: int) -> Any:
+        return rng.choice([-1, 0, 1] if ternary else [-1, 1], shape)
+
+    scale = (np.array(3), np.array(6), np.array(0))
+    ops: tuple[Op, ...] = (
+        Conv("conv", "x", weight(4, 3, 3, 3), rng.integers(-5, 5, 4), (1, 1), (1, 1, 1, 1)),
+        Requantize("act", "conv", *scale, IntType(4, False)),
+        Conv("depth", "act", weight(4, 1, 3, 3), rng.integers(-5, 5, 4), (2, 2), (0, 0, 0, 0), groups=4),
+        Requantize("deep", "depth", *(np.array(v) for v in (1, 2, 0)), S8, Rounding.FLOOR),
+        Reshape("flat", "deep", (16,)),
+        Dense("fc", "flat", weight(3, 16), rng.integers(-5, 5, 3)),
+    )
+    return IntegerNetwork((InputSpec("x", (3, 6, 6), IntType(5, False)),), ops, (OutputSpec("fc"),))
+
+
+def test_bipolar_weights_are_two_narrow_bits_or_bipolar_quant_by_choice() -> None:
+    network, x = signs(), np.random.default_rng(1).integers(0, 32, (50, 3, 6, 6))
+    plain, bipolar = to_qonnx.export(network), to_qonnx.export(network, bipolar=True)
+    assert {node.op_type for node in plain.graph.node if "weight_quant" in node.name} == {"Quant"}
+    quantized = [node for node in bipolar.graph.node if "weight_quant" in node.name]
+    assert [node.op_type for node in quantized] == ["BipolarQuant"] * 3
+    scales = {t.name: numpy_helper.to_array(t) for t in bipolar.graph.initializer}
+    assert all(scales[node.input[1]] == 1 for node in quantized)
+    for model in (plain, bipolar):
+        assert assert_equal(network, x, model).startswith("qonnx executor")
+        values = to_qonnx.evaluate(model, {"x": x})
+        for name, expected in interpret.reference(network, x).items():
+            np.testing.assert_array_equal(values[name], expected)
+
+
+def test_ternary_weights_are_two_narrow_bits() -> None:
+    network = signs(ternary=True)
+    model = to_qonnx.export(network, bipolar=True)  # zeros are not bipolar
+    arrays = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    quantized = [node for node in model.graph.node if "weight_quant" in node.name]
+    assert [node.op_type for node in quantized] == ["Quant"] * 3
+    for node in quantized:
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        assert (arrays[node.input[3]], attributes["signed"], attributes["narrow"]) == (2, 1, 1)
+    assert_equal(network, np.random.default_rng(1).integers(0, 32, (50, 3, 6, 6)), model)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_dropped_bits_are_trunc_by_choice_for_every_integer(signed: bool) -> None:
+    """Shifts of 1 to 6 bits of all integers of 6: by qonnx's executor, by the evaluator, against the interpreter."""
+    source = IntType(6, signed)
+    ops = tuple(
+        Requantize(f"q{c}_{extra}", "x", np.array(1 << extra), np.array(c + extra), np.array(0), S8, Rounding.FLOOR)
+        for c in range(1, 7)
+        for extra in (0, 2)
+    )
+    network = IntegerNetwork((InputSpec("x", (1,), source),), ops, tuple(OutputSpec(op.name) for op in ops))
+    model = to_qonnx.export(network, trunc=True)
+    assert Counter(node.op_type for node in model.graph.node) == {"Quant": 1, "Trunc": 12}
+    bits = {t.name: float(numpy_helper.to_array(t)) for t in model.graph.initializer}
+    assert (bits["q2_0/trunc/bits_before"], bits["q2_0/trunc/bits_after"]) == (6, 4)
+    x = np.arange(source.range[0], source.range[1] + 1).reshape(-1, 1)
+    assert assert_equal(network, x, model).startswith("qonnx executor")
+    values = to_qonnx.evaluate(model, {"x": x})
+    for op in ops:
+        np.testing.assert_array_equal(values[op.name], x >> (op.shift - int(op.multiplier).bit_length() + 1))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rounding": Rounding.HALF_EVEN},
+        {"rounding": Rounding.HALF_UP},
+        {"multiplier": np.array(3)},
+        {"shift": np.array([[2], [3]])},
+        {"shift": np.array(0)},
+        {"offset": np.array(1)},
+        {"type": IntType(3, True)},
+    ],
+    ids=str,
+)
+def test_whatever_does_more_than_drop_bits_is_no_trunc(changes: dict[str, Any]) -> None:
+    fields = {"multiplier": np.array(1), "shift": np.array(2), "offset": np.array(0), "type": S8}
+    op = Requantize("q", "x", **(fields | {"rounding": Rounding.FLOOR} | changes))
+    network = IntegerNetwork((InputSpec("x", (2, 3), S8),), (op,), (OutputSpec("q"),))
+    assert truncation(op, network.values) is None
+    plain = dataclasses.replace(op, **fields, rounding=Rounding.FLOOR)
+    assert truncation(plain, network.values) == (8, 6)

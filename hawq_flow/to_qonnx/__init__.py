@@ -22,6 +22,10 @@ and outputs stands in the model's metadata. One IR op becomes one group of nodes
 
 (a factor of exactly 1 is left out, and with it the rounding)
 
+QONNX's two other quantizers are written on request: BipolarQuant of scale 1 for weights that are all -1 or +1 (else a
+narrow Quant of two bits, as for ternary ones), Trunc for rescales that only drop low bits. qonnx's executor and hls4ml
+give equal results for both forms of the weights; hls4ml has no Trunc.
+
 Quant rounds and saturates, so an unsigned Quant is ReLU; a separate Relu would only widen what hls4ml stores. The
 offset is added after rounding because the two do not commute on ties: rint(0.5) + 1 = 1, rint(0.5 + 1) = 2.
 

@@ -1,7 +1,7 @@
 """A QONNX graph evaluated node by node in numpy, in the float of one's choice.
 
 The oracle of the exported file where float32 is not proven exact, by the definitions of ONNX and QONNX. It knows the
-node types that :mod:`hawq_flow.to_qonnx.symbolic` writes and no others, and shares nothing with the interpreter.
+node types that ``to_qonnx`` and ``to_finn`` write and no others, and shares nothing with the interpreter.
 A convolution is one matrix product over the patches of each image, which BLAS computes in float64; since every partial
 sum is exact, so is the product, in whatever order it adds.
 """
@@ -101,6 +101,16 @@ def _node(node: onnx.NodeProto, operands: Sequence[Array]) -> Array:
             return np.take(x, operands[1], axis=_attributes(node)["axis"])
         case "Quant":
             return _quant(_attributes(node), *operands)
+        case "BipolarQuant":
+            return np.where(x >= 0, operands[1], -operands[1])
+        case "MultiThreshold":
+            return _multi_threshold(_attributes(node), *operands)
+        case "Relu":
+            return np.maximum(x, 0)
+        case "AveragePool":
+            return _average_pool(_attributes(node), x)
+        case "Trunc":
+            return _trunc(_attributes(node), *operands)
     raise NotExact(f"{node.name}: node type {node.op_type}; this evaluator knows the types export() writes")
 
 
@@ -115,6 +125,20 @@ def _quant(attributes: Mapping[str, Any], x: Array, scale: Array, zero: Array, b
     high = np.ldexp(x.dtype.type(1), int(bits) - signed) - 1 - (narrow if not signed else 0)
     low = -np.ldexp(x.dtype.type(1), int(bits) - 1) + narrow if signed else x.dtype.type(0)
     return np.asarray((rounding(np.clip(x / scale + zero, low, high)) - zero) * scale)
+
+
+def _trunc(attributes: Mapping[str, Any], x: Array, scale: Array, zero: Array, before: Array, after: Array) -> Array:
+    """QONNX's Trunc, version 1: integers of ``before`` bits lose their lowest ones until ``after`` are left."""
+    rounding = {b"ROUND": np.rint, b"FLOOR": np.floor, b"CEIL": np.ceil}[attributes["rounding_mode"]]
+    integers = np.rint(x / scale + zero)
+    return np.asarray((rounding(np.ldexp(integers, -int(before - after))) - zero) * scale)
+
+
+def _multi_threshold(attributes: Mapping[str, Any], x: Array, thresholds: Array) -> Array:
+    """How many thresholds of its channel (axis 1) each element reaches, from the bias on."""
+    rows = thresholds.reshape(thresholds.shape[0], *[1] * (x.ndim - 2), -1)
+    count = (x[..., None] >= rows).sum(axis=-1)
+    return np.asarray(count.astype(x.dtype) * attributes["out_scale"] + attributes["out_bias"], dtype=x.dtype)
 
 
 def _padded(x: Array, pads: Sequence[int], value: float) -> Array:
@@ -154,6 +178,13 @@ def _max_pool(attributes: Mapping[str, Any], x: Array) -> Array:
     for tap in taps:
         np.maximum(result, tap, out=result)
     return np.asarray(result)
+
+
+def _average_pool(attributes: Mapping[str, Any], x: Array) -> Array:
+    if any(attributes["pads"]):
+        raise NotExact(f"AveragePool with pads {list(attributes['pads'])}; export() writes none")
+    taps = list(_taps(x, attributes["kernel_shape"], attributes["strides"]))
+    return np.asarray(sum(taps) / x.dtype.type(len(taps)))
 
 
 def _resize(x: Array, scales: Array) -> Array:

@@ -90,7 +90,7 @@ def execute(model: onnx.ModelProto, network: IntegerNetwork, x: ArrayLike | Mapp
     needed = precision_bits(network)
     worst = max(needed, key=lambda name: needed[name])
     if needed[worst] <= 24:
-        run = _qonnx_executor(model)
+        run = qonnx_executor(model)
         method = "qonnx executor, float32, proven exact: every intermediate fits 24 bits"
     else:
         dtype: type[np.floating[Any]] = np.float64 if needed[worst] <= 53 else np.longdouble
@@ -133,7 +133,7 @@ def _integers(array: NDArray[Any], name: str) -> IntArray:
     return result
 
 
-def _qonnx_executor(model: onnx.ModelProto) -> Callable[[Mapping[str, IntArray]], Mapping[str, NDArray[Any]]]:
+def qonnx_executor(model: onnx.ModelProto) -> Callable[[Mapping[str, IntArray]], Mapping[str, NDArray[Any]]]:
     """A function from inputs to all tensors, by qonnx's own executor, a whole block of rows at once."""
     from qonnx.core.modelwrapper import ModelWrapper
     from qonnx.core.onnx_exec import execute_onnx

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from hawq_flow import __version__
-from hawq_flow.network import Add, Conv, Dense, IntegerNetwork, SumPool, Value
+from hawq_flow.network import Add, Conv, Dense, IntegerNetwork, Requantize, SumPool, Value
 from hawq_flow.to_qonnx.module import QonnxModule
-from hawq_flow.to_qonnx.plan import check
-from hawq_flow.to_qonnx.symbolic import DOMAIN, OPSET, TRANSLATION
+from hawq_flow.to_qonnx.plan import check, is_bipolar, truncation
+from hawq_flow.to_qonnx.symbolic import DOMAIN, OPSET, translation
 
 BATCH = "batch"
 """Name of the symbolic batch dimension."""
@@ -73,12 +73,19 @@ def exported(network: IntegerNetwork, table: Mapping[Callable[..., Any], Callabl
 # --- the canonical form ----------------------------------------------------------------------------------------------
 
 
-def export(network: IntegerNetwork) -> onnx.ModelProto:
+def export(network: IntegerNetwork, *, bipolar: bool = False, trunc: bool = False) -> onnx.ModelProto:
     """The QONNX model of a network: IR names, one node group a layer, metadata; the same network, the same bytes.
 
     Every IR value is a tensor of its own name (inputs and outputs of the graph among them), float32, with shape
     (batch, *shape) and a symbolic batch. Nodes are called ``layer/op/what``. ``metadata_props`` hold the digest, and as
     JSON the scales, zero points, standardization, types and shapes of inputs and outputs, and the network's metadata.
+
+    Parameters
+    ----------
+    bipolar:
+        Write weights that are all -1 or +1 as BipolarQuant of scale 1 (one bit) instead of a narrow Quant of two bits.
+    trunc:
+        Write rescales that only drop low bits (:func:`truncation`) as Trunc instead of Mul and Quant.
 
     Raises
     ------
@@ -86,8 +93,11 @@ def export(network: IntegerNetwork) -> onnx.ModelProto:
         See :func:`check`.
     """
     values = check(network)
-    graph = canonical(network, exported(network, TRANSLATION), {})
-    graph.value_info.extend(_value_infos(network, values, graph.node))
+    ones = {op.name for op in network.ops if bipolar and isinstance(op, Dense | Conv) and is_bipolar(op)}
+    dropped = {op.name: truncation(op, values) for op in network.ops if trunc and isinstance(op, Requantize)}
+    table = translation(ones, {name: bits for name, bits in dropped.items() if bits})
+    graph = canonical(network, exported(network, table), {})
+    graph.value_info.extend(value_infos(network, values, graph.node))
     return modelled(network, graph, {"": OPSET, DOMAIN: 1}, "float32")
 
 
@@ -106,15 +116,15 @@ def canonical(network: IntegerNetwork, raw: onnx.ModelProto, types: Mapping[str,
     values = network.values
     names = {entry.name: spec.name for entry, spec in zip(raw.graph.input, network.inputs, strict=True)}
     names |= {entry.name: op.name for entry, op in zip(raw.graph.output, network.ops, strict=True)}
-    arguments = {entry.name for entry in raw.graph.input}
     layers = {op.name: op.layer or op.name for op in network.ops}
     nodes, initializers = [], [numpy_helper.from_array(_array(tensor), tensor.name) for tensor in raw.graph.initializer]
     for node in raw.graph.node:
         if node.op_type == "Constant":
             initializers.append(_initializer(node))
             continue
-        if node.input[0] in arguments:  # an input's declaration
-            names[node.output[0]] = f"{names[node.input[0]]}/quant"
+        if "/" not in node.output[0] and node.output[0] not in names:  # an input's declaration, of one node or more
+            owner = names.get(node.input[0], node.input[0]).partition("/")[0]
+            names[node.output[0]] = f"{owner}/quant"
         output = names.get(node.output[0], node.output[0])
         owner, _, what = output.partition("/")
         layer = layers.get(owner, owner)
@@ -190,7 +200,7 @@ def _info(name: str, shape: Sequence[int], type: int = TensorProto.FLOAT) -> onn
     return helper.make_tensor_value_info(name, type, [BATCH, *shape])
 
 
-def _value_infos(
+def value_infos(
     network: IntegerNetwork, values: Mapping[str, Value], nodes: Sequence[onnx.NodeProto]
 ) -> list[onnx.ValueInfoProto]:
     """Shapes of every tensor that is neither input nor output.

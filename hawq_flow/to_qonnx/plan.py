@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hawq_flow.network import Conv, Dense, IntegerNetwork, NetworkError, Requantize, Value, verify
-from hawq_flow.numeric import IntArray, IntType, Overflow, requantize, significant_bits
+from hawq_flow.numeric import IntArray, IntType, Overflow, Rounding, requantize, significant_bits
 
 
 class NotExact(NetworkError):
@@ -108,6 +108,29 @@ def weight_type(op: Dense | Conv) -> IntType:
     if type.signed and type.max_bits > 1 and int(op.weight.min()) > type.range[0]:
         return dataclasses.replace(type, narrow=True)
     return type
+
+
+def is_bipolar(op: Dense | Conv) -> bool:
+    """Whether every weight is -1 or +1: one bit, as QONNX's BipolarQuant says it."""
+    return bool((np.abs(op.weight) == 1).all())
+
+
+def truncation(op: Requantize, values: Mapping[str, Value]) -> tuple[int, int] | None:
+    """(bits before, bits after) when a Requantize does nothing but drop low bits, as QONNX's Trunc says it; else None.
+
+    That is: a factor of 2^-k for all elements, k >= 1, rounding down, no offset, and no value that saturates (Trunc,
+    version 1, has no bounds). The bits before are those of the interval of its input, one more if that is signed.
+    """
+    mantissa, exponent = np.frexp(np.ldexp(op.multiplier.astype(np.float64), -op.shift))
+    if op.rounding is not Rounding.FLOOR or op.offset.any() or (mantissa != 0.5).any() or np.unique(exponent).size > 1:
+        return None
+    x, dropped = values[op.input], 1 - int(exponent.flat[0])
+    low, high = x.low >> max(dropped, 0), x.high >> max(dropped, 0)
+    rank = len(x.shape)
+    if dropped < 1 or (low < op.type.low(rank)).any() or (high > op.type.high(rank)).any():
+        return None
+    before = max(quant_type(int(x.low.min()), int(x.high.max())).max_bits, dropped + 1)
+    return before, before - dropped
 
 
 def declared_accumulator(op: Dense | Conv, values: Mapping[str, Value]) -> list[int]:

@@ -6,11 +6,14 @@ names here: values ``op/what``, nodes ``op/what`` likewise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
+import onnx_ir
 import torch
+from numpy.typing import NDArray
 from onnxscript import opset20 as standard
 from onnxscript.values import Opset
 
@@ -21,34 +24,46 @@ DOMAIN = "qonnx.custom_op.general"
 OPSET = 20
 
 
-def _register_schema() -> None:
-    """Tell onnx the operator schema of QONNX's Quant, which the exporter needs to build the node (once a process)."""
-    if onnx.defs.has("Quant", DOMAIN):
-        return
+def _register_schemas() -> None:
+    """Tell onnx the operator schemas of QONNX, which the exporter needs to build the nodes (once a process)."""
     schema = onnx.defs.OpSchema
-    floats = [("T", ["tensor(float)"], "float32, as QONNX executes it")]
-    schema_of_quant = schema(
-        "Quant",
-        DOMAIN,
-        1,
-        doc="(clip(round(x / scale + zeropt)) - zeropt) * scale over the integers of bitwidth bits.",
-        inputs=[schema.FormalParameter(name, "T") for name in ("x", "scale", "zeropt", "bitwidth")],
-        outputs=[schema.FormalParameter("y", "T")],
-        type_constraints=floats,
-        attributes=[
-            schema.Attribute("signed", schema.AttrType.INT, required=True),
-            schema.Attribute("narrow", schema.AttrType.INT, required=True),
-            schema.Attribute("rounding_mode", schema.AttrType.STRING, required=False),
-        ],
-    )
-    onnx.defs.register_schema(schema_of_quant)
+    signed, narrow = (schema.Attribute(name, schema.AttrType.INT, required=True) for name in ("signed", "narrow"))
+    rounding = schema.Attribute("rounding_mode", schema.AttrType.STRING, required=False)
+    known: dict[str, tuple[str, list[str], list[onnx.defs.OpSchema.Attribute]]] = {
+        "Quant": (
+            "(clip(round(x / scale + zeropt)) - zeropt) * scale over the integers of bitwidth bits.",
+            ["x", "scale", "zeropt", "bitwidth"],
+            [signed, narrow, rounding],
+        ),
+        "BipolarQuant": ("scale where x >= 0, -scale elsewhere.", ["x", "scale"], []),
+        "Trunc": (
+            "(round_mode(round(x / scale + zeropt) / 2^(in_bitwidth - out_bitwidth)) - zeropt) * scale.",
+            ["x", "scale", "zeropt", "in_bitwidth", "out_bitwidth"],
+            [rounding],
+        ),
+    }
+    for name, (doc, inputs, attributes) in known.items():
+        if not onnx.defs.has(name, DOMAIN):
+            onnx.defs.register_schema(
+                schema(
+                    name,
+                    DOMAIN,
+                    1,
+                    doc=doc,
+                    inputs=[schema.FormalParameter(operand, "T") for operand in inputs],
+                    outputs=[schema.FormalParameter("y", "T")],
+                    type_constraints=[("T", ["tensor(float)"], "float32, as QONNX executes it")],
+                    attributes=attributes,
+                )
+            )
 
 
-_register_schema()
+_register_schemas()
 _qonnx = Opset(DOMAIN, 1)
 
 
-def _named(value: Any, name: str) -> Any:
+def named(value: Any, name: str) -> Any:
+    """The value, and the node that makes it, called ``name``."""
     value.name = name
     producer = value.producer()
     if producer is not None:
@@ -56,54 +71,71 @@ def _named(value: Any, name: str) -> Any:
     return value
 
 
-def _constant(value: float, name: str) -> Any:
-    return _named(standard.Constant(value_float=float(value)), name)
+def constant(value: float, name: str) -> Any:
+    """A float32 scalar."""
+    return named(standard.Constant(value_float=float(value)), name)
 
 
-def _integers(values: Sequence[int], name: str) -> Any:
-    return _named(standard.Constant(value_ints=[int(n) for n in values]), name)
+def integers(values: Sequence[int], name: str) -> Any:
+    """An int64 vector."""
+    return named(standard.Constant(value_ints=[int(n) for n in values]), name)
 
 
-def _quant(x: Any, name: str, type: Sequence[int], rounding: str = "ROUND") -> Any:
+BIPOLAR = [1, 1, 0]
+"""The type of weights that are -1 or +1: a signed Quant of one bit, as QONNX reads it."""
+
+
+def quant(x: Any, name: str, type: Sequence[int], rounding: str = "ROUND") -> Any:
     """A Quant of scale 1 and zero point 0; its parameters have tensors of their own, as hls4ml needs."""
     bits, signed, narrow = type
     return _qonnx.Quant(
         x,
-        _constant(1.0, f"{name}/scale"),
-        _constant(0.0, f"{name}/zero_point"),
-        _constant(bits, f"{name}/bits"),
+        constant(1.0, f"{name}/scale"),
+        constant(0.0, f"{name}/zero_point"),
+        constant(bits, f"{name}/bits"),
         signed=int(signed),
         narrow=int(narrow),
         rounding_mode=rounding,
     )
 
 
-def _given(constant: Any) -> bool:
+def given(constant: Any) -> bool:
     """Whether an optional constant is there: an empty tensor stands for none."""
     return constant.shape is not None and 0 not in tuple(constant.shape)
 
 
 def _accumulated(total: Any, name: str, accumulator: Sequence[int]) -> Any:
     """A finished sum, cut to its declared accumulator when there is one."""
-    return _quant(_named(total, f"{name}/sum"), f"{name}/quant", accumulator) if accumulator else total
+    return quant(named(total, f"{name}/sum"), f"{name}/quant", accumulator) if accumulator else total
 
 
-def _quantized_weight(weight: Any, name: str, type: Sequence[int]) -> Any:
-    return _named(_quant(weight, f"{name}/weight_quant", type), f"{name}/weight_quant")
+def tensor(array: NDArray[Any], name: str) -> Any:
+    """A constant of the array's own dtype and shape."""
+    value: Any = onnx_ir.tensor(np.ascontiguousarray(array).reshape(np.shape(array)))
+    return named(standard.Constant(value=value), name)
+
+
+def quantized_weight(weight: Any, name: str, type: Sequence[int]) -> Any:
+    """Constant weights through their Quant; through BipolarQuant where the type is :data:`BIPOLAR`."""
+    if list(type) == BIPOLAR:
+        unit = constant(1.0, f"{name}/weight_quant/scale")
+        return named(_qonnx.BipolarQuant(weight, unit), f"{name}/weight_quant")
+    return named(quant(weight, f"{name}/weight_quant", type), f"{name}/weight_quant")
 
 
 def _input_nodes(x: Any, name: str, type: Sequence[int]) -> Any:
-    return _quant(x, f"{name}/quant", type)
+    return quant(x, f"{name}/quant", type)
 
 
 def _dense_nodes(x: Any, weight: Any, bias: Any, name: str, type: Sequence[int], accumulator: Sequence[int]) -> Any:
-    product = _named(standard.MatMul(x, _quantized_weight(weight, name, type)), f"{name}/matmul")
+    product = named(standard.MatMul(x, quantized_weight(weight, name, type)), f"{name}/matmul")
     return _accumulated(standard.Add(product, bias), name, accumulator)
 
 
-def _convolution(
+def convolution(
     operands: Sequence[Any], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], groups: int
 ) -> Any:
+    """A Conv of (x, weight) or (x, weight, bias)."""
     return standard.Conv(
         *operands,
         kernel_shape=[int(n) for n in kernel],
@@ -125,13 +157,13 @@ def _conv_nodes(
     padding: Sequence[int],
     groups: int,
 ) -> Any:
-    operands = (x, _quantized_weight(weight, name, type), bias)
-    return _accumulated(_convolution(operands, tuple(weight.shape)[2:], stride, padding, groups), name, accumulator)
+    operands = (x, quantized_weight(weight, name, type), bias)
+    return _accumulated(convolution(operands, tuple(weight.shape)[2:], stride, padding, groups), name, accumulator)
 
 
 def _sum_pool_nodes(x: Any, weight: Any, name: str, stride: Sequence[int], padding: Sequence[int]) -> Any:
     channels, _, *kernel = tuple(weight.shape)
-    return _convolution((x, _quantized_weight(weight, name, [1, 0, 0])), kernel, stride, padding, int(channels))
+    return convolution((x, quantized_weight(weight, name, [1, 0, 0])), kernel, stride, padding, int(channels))
 
 
 def _max_pool_nodes(x: Any, name: str, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> Any:
@@ -152,34 +184,46 @@ def _requantize_nodes(
     type: Sequence[int],
 ) -> Any:
     y, mode = x, "ROUND"
-    if _given(factor):
-        y = _named(standard.Mul(y, factor), f"{name}/scaled")
+    if given(factor):
+        y = named(standard.Mul(y, factor), f"{name}/scaled")
         if rounding == Rounding.HALF_UP.value:
-            y = _named(standard.Add(y, _constant(0.5, f"{name}/half")), f"{name}/plus_half")
+            y = named(standard.Add(y, constant(0.5, f"{name}/half")), f"{name}/plus_half")
         if rounding != Rounding.HALF_EVEN.value:
             mode = "FLOOR"
         if wide:
-            y, mode = _named(_quant(y, f"{name}/round", wide, mode), f"{name}/rounded"), "ROUND"
-    if _given(offset):
-        y = _named(standard.Add(y, offset), f"{name}/shifted")
-    if _given(low):
-        y = _named(standard.Max(y, low), f"{name}/above_low")
-        y = _named(standard.Min(y, high), f"{name}/below_high")
-    return _quant(y, f"{name}/quant", type, mode)
+            y, mode = named(quant(y, f"{name}/round", wide, mode), f"{name}/rounded"), "ROUND"
+    if given(offset):
+        y = named(standard.Add(y, offset), f"{name}/shifted")
+    if given(low):
+        y = named(standard.Max(y, low), f"{name}/above_low")
+        y = named(standard.Min(y, high), f"{name}/below_high")
+    return quant(y, f"{name}/quant", type, mode)
+
+
+def truncate(x: Any, name: str, before: int, after: int) -> Any:
+    """A Trunc (version 1) of scale 1 and zero point 0: floor(x / 2^(before - after))."""
+    return _qonnx.Trunc(
+        x,
+        constant(1.0, f"{name}/scale"),
+        constant(0.0, f"{name}/zero_point"),
+        constant(before, f"{name}/bits_before"),
+        constant(after, f"{name}/bits_after"),
+        rounding_mode="FLOOR",
+    )
 
 
 def _reshape_nodes(x: Any, name: str, shape: Sequence[int]) -> Any:
-    return standard.Reshape(x, _integers([-1, *shape], f"{name}/shape"))
+    return standard.Reshape(x, integers([-1, *shape], f"{name}/shape"))
 
 
 def _pad_nodes(x: Any, name: str, padding: Sequence[int], value: int) -> Any:
     rank = len(padding) // 2
     pads = [0, 0, *padding[:rank], 0, 0, *padding[rank:]]  # batch and channels are not padded
-    return standard.Pad(x, _integers(pads, f"{name}/pads"), _constant(value, f"{name}/value"), mode="constant")
+    return standard.Pad(x, integers(pads, f"{name}/pads"), constant(value, f"{name}/value"), mode="constant")
 
 
 def _upsample_nodes(x: Any, name: str, factors: Sequence[int]) -> Any:
-    scales = _named(standard.Constant(value_floats=[1.0, 1.0, *map(float, factors)]), f"{name}/scales")
+    scales = named(standard.Constant(value_floats=[1.0, 1.0, *map(float, factors)]), f"{name}/scales")
     return standard.Resize(
         x, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
     )
@@ -190,7 +234,7 @@ def _distinct(operands: Sequence[Any], name: str) -> list[Any]:
     result: list[Any] = []
     for i, operand in enumerate(operands):
         seen = any(operand is other for other in operands[:i])
-        result.append(_named(standard.Identity(operand), f"{name}/again{i}") if seen else operand)
+        result.append(named(standard.Identity(operand), f"{name}/again{i}") if seen else operand)
     return result
 
 
@@ -203,7 +247,7 @@ def _add_nodes(operands: Sequence[Any], name: str) -> Any:
     for i, other in enumerate(others, start=1):
         total = standard.Add(total, other)
         if i < len(others):
-            _named(total, f"{name}/sum{i}")
+            named(total, f"{name}/sum{i}")
     return total
 
 
@@ -216,17 +260,17 @@ def _multiply_nodes(left: Any, right: Any, name: str) -> Any:
 
 
 def _reduce_max_nodes(x: Any, name: str, axis: int) -> Any:
-    return standard.ReduceMax(x, _integers([axis + 1], f"{name}/axes"), keepdims=1)
+    return standard.ReduceMax(x, integers([axis + 1], f"{name}/axes"), keepdims=1)
 
 
 def _reduce_sum_nodes(x: Any, name: str, axis: int) -> Any:
-    return standard.ReduceSum(x, _integers([axis + 1], f"{name}/axes"), keepdims=1)
+    return standard.ReduceSum(x, integers([axis + 1], f"{name}/axes"), keepdims=1)
 
 
 def _lookup_nodes(x: Any, table: Any, name: str, start: int) -> Any:
     if start:
-        x = _named(standard.Sub(x, _constant(start, f"{name}/start")), f"{name}/entry")
-    index = _named(standard.Cast(x, to=onnx.TensorProto.INT64), f"{name}/index")
+        x = named(standard.Sub(x, constant(start, f"{name}/start")), f"{name}/entry")
+    index = named(standard.Cast(x, to=onnx.TensorProto.INT64), f"{name}/index")
     return standard.Gather(table, index, axis=0)
 
 
@@ -249,3 +293,29 @@ TRANSLATION: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.hawq_flow.lookup.default: _lookup_nodes,
 }
 """Custom op -> symbolic function: all that torch.onnx.export needs to know about this IR."""
+
+
+def translation(bipolar: Collection[str], truncated: Mapping[str, tuple[int, int]]) -> dict[Callable[..., Any], Any]:
+    """:data:`TRANSLATION` with some ops in QONNX's two other quantizers.
+
+    Parameters
+    ----------
+    bipolar:
+        Layers whose weights are -1 and +1, written with BipolarQuant.
+    truncated:
+        Rescales that drop low bits alone, as (bits before, bits after), written with Trunc.
+    """
+
+    def dense(x: Any, weight: Any, bias: Any, name: str, type: Sequence[int], *rest: Any) -> Any:
+        return _dense_nodes(x, weight, bias, name, BIPOLAR if name in bipolar else type, *rest)
+
+    def conv(x: Any, weight: Any, bias: Any, name: str, type: Sequence[int], *rest: Any) -> Any:
+        return _conv_nodes(x, weight, bias, name, BIPOLAR if name in bipolar else type, *rest)
+
+    def requantize(x: Any, factor: Any, offset: Any, low: Any, high: Any, name: str, *rest: Any) -> Any:
+        if name in truncated:
+            return truncate(x, f"{name}/trunc", *truncated[name])
+        return _requantize_nodes(x, factor, offset, low, high, name, *rest)
+
+    ops = torch.ops.hawq_flow
+    return TRANSLATION | {ops.dense.default: dense, ops.conv.default: conv, ops.requantize.default: requantize}
