@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from hawq_flow import __version__
 from hawq_flow.reporter import Reporter
-from hawq_flow.store import MANIFEST, open_artifact
+from hawq_flow.store import MANIFEST, open_artifact, write_atomic
 
 TRACEBACK = "HAWQ_FLOW_TRACEBACK"
 """Environment variable: set, an error shows where it was raised."""
@@ -113,6 +113,150 @@ def show(path: Annotated[Path, typer.Argument(help="An artifact's folder, or a f
             content = artifact.json(name)
             content.pop("loss", None)
             console.print_json(json.dumps(content))
+
+
+@app.command("import")
+def import_(
+    model: Annotated[Path, typer.Argument(help="A quantized ONNX file: QONNX, QCDQ, or pre-quantized standard ONNX.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for what is made; default: MODEL_run in the current folder.")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", help="NAME=TYPE for an input that the file does not quantize, such as 'x=ap_fixed<16,6>'."
+        ),
+    ] = None,
+    snap: Annotated[
+        float | None,
+        typer.Option(help="Accept scales changed by at most this part, such as 1e-4, where integers cannot be exact."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help=".npy of raw inputs, or .npz with x (and labels y); default: drawn inputs.")
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Inputs drawn where there is no data.")] = 1000,
+    hls: Annotated[
+        list[str] | None, typer.Option(help="Make an hls4ml project for this back end: Vitis, Vivado; may be repeated.")
+    ] = None,
+    part: Annotated[str, typer.Option(help="FPGA of the projects.")] = "xcu250-figd2104-2L-e",
+    clock_period_ns: Annotated[float, typer.Option(help="Clock period of the projects.")] = 5.0,
+    io_type: Annotated[
+        Literal["io_parallel", "io_stream"], typer.Option(help="Interface of the projects.")
+    ] = "io_parallel",
+    strategy: Annotated[Literal["Latency", "Resource"], typer.Option(help="hls4ml's strategy.")] = "Latency",
+    reuse_factor: Annotated[int, typer.Option(help="How often a multiplier is used for one inference.")] = 1,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print results only.")] = False,
+) -> None:
+    """Take in another tool's quantized ONNX file: integers, exports, HLS projects, all proved equal.
+
+    The file becomes an integer network when its scales can be carried exactly; what cannot be carried is listed, node
+    by node. Then the same as at the end of a run: QONNX, standard ONNX, projects, certificates, a page.
+    """
+    import torch
+
+    from hawq_flow.flow.importing import Import, ImportConfig
+    from hawq_flow.to_hls import HlsConfig
+
+    torch.set_num_threads(1)
+    for backend in hls or []:
+        HlsConfig(backend=backend)  # refused before anything is made
+    config = ImportConfig(
+        model,
+        snap=snap,
+        inputs=_pairs(inputs or [], "--input"),
+        data=data,
+        rows=rows,
+        backends=tuple(dict.fromkeys(hls or [])),
+        hls=HlsConfig(
+            part=part,
+            clock_period_ns=clock_period_ns,
+            io_type=io_type,
+            strategy=strategy,
+            reuse_factor=reuse_factor,
+        ),
+    )
+    with RichReporter(quiet=quiet) as reporter:
+        Import(config, out if out is not None else Path(f"{model.stem}_run"), reporter).run()
+
+
+@app.command()
+def check(
+    model: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    reader: Annotated[Literal["hls4ml"], typer.Option("--for", help="Who is to read it.")] = "hls4ml",
+    repair: Annotated[Path | None, typer.Option(help="Write an equal model that hls4ml imports to this file.")] = None,
+    inputs: Annotated[list[str] | None, typer.Option("--input", help="As for import; used by --repair.")] = None,
+    snap: Annotated[float | None, typer.Option(help="As for import; used by --repair.")] = None,
+) -> None:
+    """Say in one table what stock hls4ml will refuse or silently get wrong in an ONNX file; repair it.
+
+    Exits with 1 when there is something, and nothing was repaired.
+    """
+    from hawq_flow import check_hls
+
+    findings = check_hls.check(model)
+    typer.echo(check_hls.markdown(findings), nl=False)
+    if repair is None:
+        raise typer.Exit(0 if check_hls.ready(findings) else 1)
+    repaired, imported = check_hls.repair(model, snap=snap, inputs=_pairs(inputs or [], "--input"))
+    write_atomic(repair, repaired.SerializeToString(deterministic=True))
+    typer.echo(f"\n{repair}: an equal model in integers that hls4ml imports")
+    for remark in (*imported.snaps, *imported.notes):
+        typer.echo(f"- {remark}")
+    typer.echo(check_hls.markdown(check_hls.check(repaired)), nl=False)
+
+
+@app.command()
+def export(
+    network: Annotated[Path, typer.Argument(help="A saved integer network: run/network/PLAN, or an import's.")],
+    form: Annotated[
+        Literal["qonnx", "onnx", "qcdq", "finn"],
+        typer.Option("--as", help="What to write; onnx is standard and pre-quantized."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The ONNX file to write.")],
+    dialect: Annotated[
+        Literal["float32", "float64", "integer"] | None,
+        typer.Option(help="onnx: arithmetic of rescales; default: the first proven exact."),
+    ] = None,
+    eight_bit: Annotated[
+        bool, typer.Option("--eight-bit", help="onnx: insist on INT8/UINT8 between all layers.")
+    ] = False,
+    bipolar: Annotated[bool, typer.Option("--bipolar", help="qonnx: weights of -1 and +1 as BipolarQuant.")] = False,
+    trunc: Annotated[bool, typer.Option("--trunc", help="qonnx: rescales that drop low bits as Trunc.")] = False,
+    activations: Annotated[
+        Literal["auto", "quant", "thresholds"] | None, typer.Option(help="finn: how rescales are written.")
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Inputs drawn to prove the file equal before it is written.")] = 1000,
+) -> None:
+    """Write a saved integer network in an ONNX form, proved equal to the interpreter on drawn inputs."""
+    import torch
+
+    from hawq_flow import equality
+    from hawq_flow.flow.forms import write_form
+    from hawq_flow.network import IntegerNetwork
+
+    torch.set_num_threads(1)
+    given: dict[str, Any] = {
+        "dialect": dialect,
+        "eight_bit": eight_bit,
+        "bipolar": bipolar,
+        "trunc": trunc,
+        "activations": activations,
+    }
+    options = {name: value for name, value in given.items() if value}
+    model, certificate = write_form(IntegerNetwork.load(network), form, options, rows)
+    write_atomic(out, model.SerializeToString(deterministic=True))
+    typer.echo(equality.markdown(certificate, f"{out}: {form}, on drawn inputs"), nl=False)
+
+
+def _pairs(texts: list[str], option: str) -> dict[str, str]:
+    """NAME=VALUE options as a mapping."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, found, value = text.partition("=")
+        if not (found and name and value) or name in pairs:
+            _fail(f"{option} {text!r}: expected NAME=TYPE, each name once, such as x=ap_fixed<16,6>", code=2)
+        pairs[name] = value
+    return pairs
 
 
 @app.command()

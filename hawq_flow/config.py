@@ -23,6 +23,7 @@ from typing import Any, Literal
 from hawq_flow.plan import MAX_BITS
 from hawq_flow.quant import QuantConfig
 from hawq_flow.to_hls import HlsConfig
+from hawq_flow.to_onnx import Dialect
 from hawq_flow.train import TrainConfig
 
 
@@ -213,10 +214,18 @@ class HlsStage:
 
 
 @dataclass(frozen=True)
+class OnnxConfig:
+    """The standard ONNX: ``dialect`` of its rescales; None: the first of float32, float64, integer proven exact."""
+
+    dialect: Dialect | None = None
+
+
+@dataclass(frozen=True)
 class EqualityConfig:
     """What is compared beside the test set: ``drawn`` inputs, made to hit ties, saturation and borders.
 
-    For networks whose test set is small or synthetic. The C simulation is compared on the test set alone.
+    For networks whose test set is small or synthetic. The C simulation and
+    onnx's reference evaluator are compared on the test set alone.
     """
 
     drawn: int = 0
@@ -243,6 +252,7 @@ class Experiment:
     allocate: AllocateConfig = field(default_factory=AllocateConfig)
     hls: HlsConfig = field(default_factory=HlsConfig)
     firmware: HlsStage | None = None
+    onnx: OnnxConfig = field(default_factory=OnnxConfig)
     equality: EqualityConfig = field(default_factory=EqualityConfig)
 
     def __post_init__(self) -> None:

@@ -14,24 +14,29 @@ import numpy as np
 
 from hawq_flow import coverage, equality, interpret
 from hawq_flow.equality import Backend, Result
-from hawq_flow.network import IntegerNetwork
+from hawq_flow.network import InputSpec, IntegerNetwork
 from hawq_flow.numeric import IntArray
 
 BLOCK_BYTES = 1 << 27
 """Bytes that the values of one block of rows may take in int64, in one representation."""
 
 Backends = Mapping[str, Backend]
+Rows = Mapping[str, IntArray]
+"""Input integers (n, *shape) by name."""
 
 
-def drawn(network: IntegerNetwork, rows: int) -> IntArray:
-    """Inputs (rows, *input shape) drawn to reach what data may not: ends, ties, borders; the same for the same network.
+def drawn(network: IntegerNetwork, rows: int) -> dict[str, IntArray]:
+    """Inputs drawn to reach what data may not: ends, ties, borders; by name, the same for the same network.
 
     In turn: over the whole type; its two ends mixed; small integers, whose sums are small and often ties; and a few
     large ones on zeros, whose windows reach over borders.
     """
-    spec = network.inputs[0]
-    low, high = spec.type.range
     rng = np.random.default_rng(int(network.digest[:16], 16))
+    return {spec.name: _drawn(spec, rows, rng) for spec in network.inputs}
+
+
+def _drawn(spec: InputSpec, rows: int, rng: np.random.Generator) -> IntArray:
+    low, high = spec.type.range
     result = np.empty((rows, *spec.shape), dtype=np.int64)
     for row in range(rows):
         match row % 4:
@@ -55,7 +60,7 @@ def block_rows(network: IntegerNetwork, limit: int = BLOCK_BYTES) -> int:
 
 def prove(
     network: IntegerNetwork,
-    x: IntArray,
+    x: Rows,
     backends: Callable[[slice], Backends],
     whole: Backends,
     *,
@@ -67,9 +72,9 @@ def prove(
     Parameters
     ----------
     network:
-        The integer network, with one input.
+        The integer network.
     x:
-        Its input integers, (n, *input shape), n >= 1.
+        Its input integers, n >= 1 rows.
     backends:
         From a slice of the rows to the backends of those rows.
     whole:
@@ -87,16 +92,18 @@ def prove(
     finished = {name: backend.run(x) for name, backend in whole.items()}
     certificates: list[dict[str, Any]] = []
     counts: list[dict[str, coverage.Coverage]] = []
-    for start in range(0, max(len(x), 1), step):  # no rows: one empty block, which certify refuses
-        part = slice(start, min(start + step, len(x)))
+    total = len(next(iter(x.values())))
+    for start in range(0, max(total, 1), step):  # no rows: one empty block, which certify refuses
+        part = slice(start, min(start + step, total))
         given = {**backends(part), **{name: _part(finished[name], part, whole[name]) for name in whole}}
-        traced = interpret.trace(network, x[part])
-        certificates.append(equality.certify(network, x[part], given, expected=traced))
+        inputs = {name: array[part] for name, array in x.items()}
+        traced = interpret.trace(network, inputs)
+        certificates.append(equality.certify(network, inputs, given, expected=traced))
         counts.append(coverage.count(network, traced))
         if len(counts) > 1:
             counts = [coverage.merge(counts)]
         if progress is not None:
-            progress(part.stop, len(x))
+            progress(part.stop, total)
     return merge(certificates, list(network.values)), counts[0]
 
 

@@ -25,6 +25,7 @@ from hawq_flow.train import predict
 
 ROOT = Path(__file__).parent.parent
 TINY = ROOT / "experiments" / "tiny" / "experiment.toml"
+ONNX = ("onnx-plain", "onnx-optimized", "onnx-reference")
 
 
 class Recorder(Reporter):
@@ -77,7 +78,7 @@ def test_certificates_cover_the_whole_test_set(finished: tuple[Flow, Recorder]) 
         certificate = flow.equality(name).json("equality.json")
         assert set(certificate) == {"samples", "backends"}
         assert certificate["samples"] == len(flow.split.test)
-        expected = {"qat", "interpreter", "qonnx"} | ({"csim-vitis"} if name == "mixed" else set())
+        expected = {"qat", "interpreter", "qonnx", *ONNX} | ({"csim-vitis"} if name == "mixed" else set())
         assert set(certificate["backends"]) == expected
         for entry in certificate["backends"].values():
             assert set(entry) == {"mismatches", "elements", "method", "first_mismatch"}
@@ -429,9 +430,10 @@ def test_drawn_inputs_are_compared_beside_the_test_set(
     changed = dataclasses.replace(_changed(tiny, "equality", drawn=60), firmware=None)
     found = Flow(changed, tmp_path / "run").equality("mixed")
     certificate = found.json("equality.json")
-    names = ["qat", "interpreter", "qonnx"]
-    assert list(certificate["backends"]) == [*names, *(f"{name}-drawn" for name in names)]
-    for name in names:
+    names = ["qat", "interpreter", "qonnx", *ONNX]
+    fast = [name for name in names if name != "onnx-reference"]
+    assert list(certificate["backends"]) == [*names, *(f"{name}-drawn" for name in fast)]
+    for name in fast:
         one, other = certificate["backends"][name], certificate["backends"][f"{name}-drawn"]
         assert one["mismatches"] == other["mismatches"] == 0
         assert other["elements"] * certificate["samples"] == one["elements"] * 60

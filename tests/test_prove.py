@@ -10,7 +10,7 @@ import pytest
 
 from hawq_flow import coverage, equality, interpret, prove
 from hawq_flow.equality import Backend, EqualityError, Result
-from hawq_flow.network import Dense, InputSpec, IntegerNetwork, OutputSpec, Requantize
+from hawq_flow.network import Add, Dense, InputSpec, IntegerNetwork, OutputSpec, Requantize
 from hawq_flow.numeric import IntArray, IntType
 
 
@@ -51,7 +51,7 @@ def test_blocks_give_the_certificate_of_the_whole(network: IntegerNetwork, rows:
 
     seen: list[tuple[int, int]] = []
     certificate, counts = prove.prove(
-        network, X, backends, {}, rows=rows, progress=lambda done, total: seen.append((done, total))
+        network, {"x": X}, backends, {}, rows=rows, progress=lambda done, total: seen.append((done, total))
     )
     assert certificate == equality.certify(network, X, backends(slice(0, len(X))))
     assert certificate["samples"] == 23
@@ -67,14 +67,14 @@ def test_dear_backends_run_once_and_are_localized_in_their_block(network: Intege
     localized: list[Any] = []
 
     def run(x: Any) -> Result:
-        runs.append(len(x))
+        runs.append(len(x["x"]))
         return Result(changed({"out": interpret.run(network, x)}, {"out": 12}, 0), "simulated")
 
     def localize(x: Any) -> Result:
         localized.append(x)
         return Result(changed(interpret.trace(network, next(iter(x.values()))), {"fc": 0, "out": 0}, 0), "simulated")
 
-    certificate, _ = prove.prove(network, X, lambda part: {}, {"csim": Backend(run, localize)}, rows=5)
+    certificate, _ = prove.prove(network, {"x": X}, lambda part: {}, {"csim": Backend(run, localize)}, rows=5)
     assert runs == [23]
     assert len(localized) == 1
     assert (localized[0]["x"] == X[12:13]).all()
@@ -88,14 +88,14 @@ def test_methods_that_differ_between_blocks_are_all_named(network: IntegerNetwor
         values = interpret.trace(network, X[part])
         return {"qat": equality.trace_backend(values, "first; way" if part.start < 10 else "second")}
 
-    certificate, _ = prove.prove(network, X, backends, {}, rows=5)
+    certificate, _ = prove.prove(network, {"x": X}, backends, {}, rows=5)
     assert certificate["backends"]["qat"]["method"] == "first; way; second"
 
 
 def test_no_rows_prove_nothing(network: IntegerNetwork) -> None:
     reference = {"interpreter": equality.reference_backend(network)}
     with pytest.raises(EqualityError, match="certify: 0 samples; equality on nothing proves nothing"):
-        prove.prove(network, X[:0], lambda part: reference, {})
+        prove.prove(network, {"x": X[:0]}, lambda part: reference, {})
 
 
 def test_blocks_fit_the_memory_they_are_given(network: IntegerNetwork) -> None:
@@ -104,16 +104,30 @@ def test_blocks_fit_the_memory_they_are_given(network: IntegerNetwork) -> None:
 
 
 def test_drawn_inputs_reach_ends_ties_and_zeros(network: IntegerNetwork) -> None:
-    x = prove.drawn(network, 400)
+    x = prove.drawn(network, 400)["x"]
     assert x.shape == (400, 3)
     assert (x.min(), x.max()) == (-32, 31)
-    assert np.array_equal(x, prove.drawn(network, 400)), "the same for the same network"
+    assert np.array_equal(x, prove.drawn(network, 400)["x"]), "the same for the same network"
     assert (np.abs(x[2::4]) <= 3).all()
     assert set(np.unique(x[1::4])) == {-32, 31}
     assert (x[3::4] == 0).mean() > 0.8
     counts = coverage.count(network, interpret.trace(network, x))["out"]
     assert counts.ties > 0
     assert counts.saturated > 0
-    assert prove.drawn(network, 0).shape == (0, 3)
+    assert prove.drawn(network, 0)["x"].shape == (0, 3)
     per_channel = IntegerNetwork((InputSpec("x", (3,), IntType((2, 6, 4), signed=True)),), network.ops, network.outputs)
-    assert per_channel.inputs[0].type.contains(prove.drawn(per_channel, 100))
+    assert per_channel.inputs[0].type.contains(prove.drawn(per_channel, 100)["x"])
+
+
+def test_several_inputs() -> None:
+    network = IntegerNetwork(
+        (InputSpec("x", (3,), IntType(4, signed=True)), InputSpec("y", (3,), IntType(5, signed=False))),
+        (Add("sum", ("x", "y")),),
+        (OutputSpec("sum"),),
+    )
+    x = prove.drawn(network, 11)
+    assert {name: array.shape for name, array in x.items()} == {"x": (11, 3), "y": (11, 3)}
+    certificate, _ = prove.prove(
+        network, x, lambda part: {"interpreter": equality.reference_backend(network)}, {}, rows=4
+    )
+    assert (certificate["samples"], certificate["backends"]["interpreter"]["mismatches"]) == (11, 0)

@@ -22,9 +22,9 @@ from typing import Any
 
 from hawq_flow import equality, store, summary
 from hawq_flow.config import check_layers
-from hawq_flow.flow.artifacts import Artifacts, once
+from hawq_flow.flow.artifacts import Artifacts
 from hawq_flow.flow.figures import firmware_figures, write_report
-from hawq_flow.flow.inputs import FlowError
+from hawq_flow.flow.making import FlowError, once
 from hawq_flow.plan import bops
 from hawq_flow.store import Artifact
 

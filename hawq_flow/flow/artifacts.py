@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec
+from typing import Any, Literal
 
 import numpy as np
-import onnx
 import torch
 from torch import nn
 
@@ -25,65 +23,30 @@ from hawq_flow import (
     sensitivity,
     store,
     to_hls,
+    to_onnx,
     to_qonnx,
 )
-from hawq_flow.config import Experiment
 from hawq_flow.equality import Backend
-from hawq_flow.flow.inputs import FlowError, Inputs
+from hawq_flow.flow.exports import Exports
+from hawq_flow.flow.inputs import Inputs
+from hawq_flow.flow.making import FlowError, once, write
 from hawq_flow.lower import lower
-from hawq_flow.network import IntegerNetwork
 from hawq_flow.numeric import IntArray
 from hawq_flow.plan import BitPlan
 from hawq_flow.prove import drawn, prove
 from hawq_flow.quant import QuantNetwork, quantize
-from hawq_flow.reporter import Reporter
 from hawq_flow.store import Artifact
 from hawq_flow.topology import INPUT, fold_batch_norm, read
 from hawq_flow.train import TrainConfig, fit, predict
 
 FEW = 16
 """Samples that stand in for training where only a network's structure matters."""
-_P = ParamSpec("_P")
 
 
-def once(method: Callable[Concatenate[Any, _P], Artifact]) -> Callable[Concatenate[Any, _P], Artifact]:
-    """An artifact is made, or found and its files hashed, once in a flow's life, however many stages ask for it."""
-
-    @functools.wraps(method)
-    def found(self: Any, *args: _P.args, **kwargs: _P.kwargs) -> Artifact:
-        key = (method.__name__, *args, *kwargs.items())
-        if key not in self._artifacts:
-            self._artifacts[key] = method(self, *args, **kwargs)
-        artifact: Artifact = self._artifacts[key]
-        return artifact
-
-    return found
-
-
-class Artifacts(Inputs):
+class Artifacts(Inputs, Exports):
     """The artifacts of one run of an experiment."""
 
-    def __init__(self, experiment: Experiment, out: Path | None = None, reporter: Reporter | None = None) -> None:
-        super().__init__(experiment, out, reporter)
-        self._artifacts: dict[tuple[Any, ...], Artifact] = {}
-
-    def _make(
-        self,
-        stage: str,
-        place: str,
-        depends: Mapping[str, Any],
-        build: Callable[[Path], None],
-        root: Path | None = None,
-    ) -> Artifact:
-        """``store.make`` with the reporter told; ``place`` is the artifact's path below the run's folder."""
-
-        def announced(folder: Path) -> None:
-            self.reporter.stage(stage, place)
-            build(folder)
-
-        return store.make(
-            (root or self.out) / place, stage, depends, announced, on_reuse=lambda: self.reporter.reused(stage, place)
-        )
+    way_out = ". To go without a project, leave [firmware] out of the experiment"
 
     def _quantized_depends(self, name: str) -> dict[str, Any]:
         """What ``quantized(name)`` reads. The trained state alone is not enough: two roundings can train alike."""
@@ -344,49 +307,21 @@ class Artifacts(Inputs):
 
         return self._make("lower", f"network/{name}", depends, build)
 
-    def network(self, name: str) -> IntegerNetwork:
-        """The integer network of a plan."""
-        return IntegerNetwork.load(self.network_artifact(name).path)
+    @property
+    def dialect(self) -> to_onnx.Dialect | None:
+        """As the experiment says."""
+        return self.experiment.onnx.dialect
 
-    @once
-    def qonnx(self, name: str) -> Artifact:
-        """``model.onnx``: the plan's network in QONNX."""
-        depends = {
-            "network": self.network_artifact(name).digest,
-            "code": store.code_digest("to_qonnx"),
-            "versions": store.versions("torch", "onnx", "onnxscript", "qonnx"),
-        }
-
-        def build(folder: Path) -> None:
-            to_qonnx.save(to_qonnx.export(self.network(name)), folder / "model.onnx")
-
-        return self._make("export", f"qonnx/{name}", depends, build)
-
-    @once
-    def hls(self, name: str, backend: str) -> Artifact:
-        """``project``: the plan's hls4ml project for one back end."""
-        section = self.experiment.firmware
-        if section is None:
+    def hls_config(self, backend: str) -> to_hls.HlsConfig:
+        """As the experiment says."""
+        if self.experiment.firmware is None:
             raise FlowError("firmware: this experiment has no [firmware] section, so it has no projects; add one")
-        config = dataclasses.replace(self.experiment.hls, backend=backend)
-        depends = {
-            "network": self.network_artifact(name).digest,
-            "qonnx": self.qonnx(name).digest,
-            "hls": config,
-            "data": self.data().digest,
-            "vectors": section.vectors,
-            "code": store.code_digest("to_hls"),
-            "versions": store.versions("hls4ml", "qonnx", "onnx", "numpy"),
-        }
+        return dataclasses.replace(self.experiment.hls, backend=backend)
 
-        def build(folder: Path) -> None:
-            vectors = self.network(name).inputs[0].integers(self.split.test.x[: section.vectors])
-            try:
-                to_hls.write_project(self.network(name), folder / "project", config, vectors=vectors)
-            except to_qonnx.NotExact as error:
-                raise FlowError(_without_project(f"plan {name}, {backend}", error, self.network(name))) from error
-
-        return self._make("hls", f"{name}/{backend.lower()}", depends, build, self.firmware_folder)
+    def vectors(self, name: str) -> IntArray:
+        """The first samples of the test set."""
+        rows = self.experiment.firmware.vectors if self.experiment.firmware is not None else 0
+        return self.network(name).inputs[0].integers(self.split.test.x[:rows])
 
     def check_firmware(self) -> None:
         """Refuse before training what HLS would refuse after it.
@@ -408,12 +343,7 @@ class Artifacts(Inputs):
             try:
                 to_hls.design(network, dataclasses.replace(self.experiment.hls, backend=backend))
             except to_qonnx.NotExact as error:
-                raise FlowError(_without_project(backend, error, network)) from error
-
-    def reuse_factors(self, name: str, backend: str) -> dict[str, int]:
-        """What hls4ml took for each layer with weights: the nearest, where the one asked for does not divide."""
-        layers = json.loads(self.hls(name, backend).file("project/hawq_flow.json").read_text())["layers"]
-        return {layer: entry["reuse_factor"] for layer, entry in layers.items() if "weight" in entry["types"]}
+                raise FlowError(self.without_project(backend, error, network)) from error
 
     def stale_projects(self) -> list[Path]:
         """HLS projects in the firmware folder that other configurations left there."""
@@ -430,23 +360,18 @@ class Artifacts(Inputs):
     def equality(self, name: str) -> Artifact:
         """``equality.json``, ``coverage.json``, ``equality.md``: the whole test set, every representation compared.
 
-        With ``equality.drawn``, also every representation but the C simulation on drawn inputs (their names end in
-        ``-drawn``), and ``coverage-drawn.json``.
+        With ``equality.drawn``, also every representation but the C simulation and onnx's reference evaluator on drawn
+        inputs (their names end in ``-drawn``), and ``coverage-drawn.json``.
         """
         backends = self.experiment.firmware_backends if name in self.hls_plans else []
-        projects: dict[str, Artifact] = {backend: self.hls(name, backend) for backend in backends}
         depends = {
             **self._quantized_depends(name),
-            "network": self.network_artifact(name).digest,
-            "qonnx": self.qonnx(name).digest,
-            "hls": {backend: project.digest for backend, project in projects.items()},
+            **self.exports_depend(name, backends),
             "config": self.experiment.equality,
-            "code": [store.code_digest("prove"), store.code_digest("lower")],
-            "versions": store.versions("qonnx", "hls4ml", "torch", "numpy"),
         }
 
         def build(folder: Path) -> None:
-            certificate, tested, made = self._proof(name, projects)
+            certificate, tested, made = self._proof(name, backends)
             covered, more = ({value: entry.to_dict() for value, entry in counts.items()} for counts in (tested, made))
             store.write_json(folder / "equality.json", certificate)
             store.write_json(folder / "coverage.json", covered)
@@ -468,34 +393,29 @@ class Artifacts(Inputs):
         return coverage.problems([output.name for output in self.network(name).outputs], covered)
 
     def _proof(
-        self, name: str, projects: Mapping[str, Artifact]
+        self, name: str, backends: Sequence[str]
     ) -> tuple[dict[str, Any], dict[str, coverage.Coverage], dict[str, coverage.Coverage]]:
         network = self.network(name)
         trained = self.quantized(name)
-        model = onnx.load(self.qonnx(name).file("model.onnx"))
+        exported = self.exported(name)
 
-        def compared(values: Mapping[str, torch.Tensor]) -> dict[str, Backend]:
+        def compared(values: Mapping[str, torch.Tensor], *without: str) -> dict[str, Backend]:
             return {
                 "qat": equality.trace_backend(
                     {key: _whole(tensor, key) for key, tensor in values.items()}, "QAT module in evaluation, float64"
                 ),
-                "interpreter": equality.reference_backend(network),
-                "qonnx": equality.qonnx_backend(network, model),
+                **{key: backend for key, backend in exported.items() if key not in without},
             }
 
-        def backends(rows: slice) -> dict[str, Backend]:
+        def of_rows(rows: slice) -> dict[str, Backend]:
             return compared(trained.integers(torch.from_numpy(self.standardized["test"][rows])))
 
         with tempfile.TemporaryDirectory(prefix="hawq_flow-csim-") as build:
-            simulations = {
-                f"csim-{backend.lower()}": equality.csim_backend(project.path / "project", Path(build) / backend)
-                for backend, project in projects.items()
-            }
             certificate, counts = prove(
                 network,
-                network.inputs[0].integers(self.split.test.x),
-                backends,
-                simulations,
+                {network.inputs[0].name: network.inputs[0].integers(self.split.test.x)},
+                of_rows,
+                self.simulations(name, backends, Path(build)),
                 progress=lambda done, rows: self.reporter.progress(done, rows, f"{name}: rows compared"),
             )
         if not (rows := self.experiment.equality.drawn):
@@ -504,7 +424,7 @@ class Artifacts(Inputs):
         more, more_counts = prove(
             network,
             x,
-            lambda part: compared(trained.integers_of(x[part])),
+            lambda part: compared(trained.integers_of(x[network.inputs[0].name][part]), equality.SLOW),
             {},
             progress=lambda done, rows: self.reporter.progress(done, rows, f"{name}: drawn rows compared"),
         )
@@ -516,25 +436,12 @@ class Artifacts(Inputs):
         return certificate, counts, more_counts
 
 
-def _without_project(where: str, error: to_qonnx.NotExact, network: IntegerNetwork) -> str:
-    """A refusal of HLS with the model's own name for the layer, and the way out that is left."""
-    name, _, reason = str(error).partition(": ")
-    layers = {op.name: op.layer for op in network.ops}
-    named = f"layer {layers[name]!r}" if layers.get(name) else name
-    return f"{where}, {named}: {reason}. To go without a project, leave [firmware] out of the experiment"
-
-
 def _whole(tensor: torch.Tensor, name: str) -> IntArray:
     """A float64 tensor of whole numbers as int64; anything else is an error, not a cast."""
     array = tensor.cpu().numpy()
     if not (array == np.rint(array)).all():
         raise FlowError(f"QAT evaluation: {name} holds values that are not whole; evaluation must compute integers")
     return np.asarray(array, dtype=np.int64)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a text file."""
-    path.write_text(text)
 
 
 def _save_state(model: nn.Module, path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hawq_flow import equality, quality, store, summary
-from hawq_flow.flow.artifacts import Artifacts, write
+from hawq_flow.flow.artifacts import Artifacts
+from hawq_flow.flow.making import write
 from hawq_flow.network import Lookup
 from hawq_flow.plan import bops, mean_weight_bits, weight_bits
 from hawq_flow.train import predict

@@ -14,17 +14,14 @@ from torch import nn
 
 from hawq_flow import data, model_file, quality
 from hawq_flow.config import Experiment
+from hawq_flow.flow.making import FlowError, Maker
 from hawq_flow.quality import Loss
 from hawq_flow.reporter import Reporter
 from hawq_flow.topology import Topology, read
 from hawq_flow.train import TrainConfig
 
 
-class FlowError(RuntimeError):
-    """A run that cannot go on; the text says which stage, why, and what to do."""
-
-
-class Inputs:
+class Inputs(Maker):
     """The inputs of one run of an experiment.
 
     Parameters
@@ -38,9 +35,8 @@ class Inputs:
     """
 
     def __init__(self, experiment: Experiment, out: Path | None = None, reporter: Reporter | None = None) -> None:
+        super().__init__(out if out is not None else experiment.folder / "run", reporter)
         self.experiment = experiment
-        self.out = out if out is not None else experiment.folder / "run"
-        self.reporter = reporter or Reporter()
 
     @cached_property
     def split(self) -> data.Split:
