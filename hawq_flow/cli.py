@@ -220,6 +220,9 @@ def export(
     eight_bit: Annotated[
         bool, typer.Option("--eight-bit", help="onnx: insist on INT8/UINT8 between all layers.")
     ] = False,
+    functions: Annotated[
+        Literal["table", "int8", "fp16"], typer.Option(help="onnx: how tables of tanh and sigmoid are written.")
+    ] = "table",
     bipolar: Annotated[bool, typer.Option("--bipolar", help="qonnx: weights of -1 and +1 as BipolarQuant.")] = False,
     trunc: Annotated[bool, typer.Option("--trunc", help="qonnx: rescales that drop low bits as Trunc.")] = False,
     activations: Annotated[
@@ -238,6 +241,7 @@ def export(
     given: dict[str, Any] = {
         "dialect": dialect,
         "eight_bit": eight_bit,
+        "functions": functions if functions != "table" else None,
         "bipolar": bipolar,
         "trunc": trunc,
         "activations": activations,

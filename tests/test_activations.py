@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -11,13 +12,19 @@ import pytest
 import torch
 from onnx import TensorProto
 
-from hawq_flow import interpret, to_qonnx
+from hawq_flow import interpret, to_onnx, to_qonnx
+from hawq_flow.lower import lower
 from hawq_flow.network import InputSpec, IntegerNetwork, Lookup, OutputSpec
 from hawq_flow.numeric import IntType
+from hawq_flow.plan import BitPlan
+from hawq_flow.prove import drawn
+from hawq_flow.quant import quantize
 from hawq_flow.to_onnx import activations
 from hawq_flow.to_onnx.activations import INT8, UINT8, Form, Function, Grid
 from hawq_flow.to_qonnx import NotExact
 from hawq_flow.to_qonnx.exporting import canonical, exported
+from hawq_flow.topology import read
+from hawq_flow.train import TrainConfig, fit
 
 FUNCTIONS: list[Function] = ["tanh", "sigmoid"]
 FORMS: list[Form] = ["int8", "fp16", "table"]
@@ -212,3 +219,55 @@ def test_refused(changes: dict[str, Any], form: Form, x: Grid | None, text: str)
 def test_wrong_arguments(call: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         call()
+
+
+# --- in a whole network ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def squashed() -> IntegerNetwork:
+    """A trained network with a tanh and a sigmoid between layers, each a table."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8), torch.nn.Sigmoid(), torch.nn.Linear(8, 3)
+    )
+    plan = BitPlan.homogeneous(read(model, (4,)).shapes, weight=6, activation=8)
+    trained = quantize(model, plan, input_shape=(4,))
+    rng = np.random.default_rng(0)
+    fit(trained, rng.normal(size=(200, 4)), rng.integers(0, 3, 200), TrainConfig(epochs=1))
+    return lower(trained)
+
+
+def test_trained_tables_know_their_scales(squashed: IntegerNetwork) -> None:
+    tables = [op for op in squashed.ops if isinstance(op, Lookup)]
+    assert [op.function for op in tables] == FUNCTIONS
+    for op in tables:
+        assert op.scales is not None
+        scale, zero, result_scale, result_zero = op.scales
+        integers = op.start + np.arange(op.table.size)
+        function = np.tanh if op.function == "tanh" else lambda x: 1 / (1 + np.exp(-x))
+        rounded = np.rint(function(scale * (integers - zero)) / result_scale) + result_zero
+        assert np.array_equal(np.clip(rounded, op.table.min(), op.table.max()), op.table)
+
+
+def test_a_network_with_its_functions_in_published_form(squashed: IntegerNetwork) -> None:
+    made = to_onnx.export(squashed, functions="int8")
+    assert {"Tanh", "Sigmoid"} < set(types(made))
+    x = drawn(squashed, 300)
+    expected = interpret.run(squashed, x)
+    name = squashed.outputs[0].name
+    for optimized in (False, True):
+        assert np.array_equal(to_onnx.execute(made, squashed, x, optimized=optimized).values[name], expected)
+    assert np.array_equal(to_onnx.evaluate_reference(made, squashed, x).values[name], expected)
+    assert not {"Tanh", "Sigmoid"} & set(types(to_onnx.export(squashed)))
+
+
+def test_functions_that_a_form_does_not_give_are_refused_together(squashed: IntegerNetwork) -> None:
+    with pytest.raises(NotExact, match=r"(?s)in form 'fp16'.*; _3: .*"):
+        to_onnx.export(squashed, functions="fp16")
+    unknown = [dataclasses.replace(op, scales=None) for op in squashed.ops if isinstance(op, Lookup)]
+    without = squashed.replace_op(unknown[0]).replace_op(unknown[1])
+    with pytest.raises(NotExact, match=r"_1: the scales of its table are not known; .*_3: the scales"):
+        to_onnx.export(without, functions="int8")
+    with pytest.raises(ValueError, match="form 'int4'; expected one of int8, fp16, table"):
+        to_onnx.export(squashed, functions="int4")  # type: ignore[arg-type]

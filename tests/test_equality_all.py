@@ -79,7 +79,12 @@ def test_every_experiment_has_its_row(
     lines = capsys.readouterr().out.splitlines()
     assert len({line.count("|") for line in lines}) == 1
     rows = {cells[1]: cells for cells in ([cell.strip() for cell in line.split("|")] for line in lines[2:])}
-    assert rows["good"][2:6] == ["int8", "8", "qat, interpreter, qonnx", "0"]
+    assert rows["good"][2:6] == [
+        "int8",
+        "8",
+        "qat, interpreter, qonnx, onnx-plain, onnx-optimized, onnx-reference",
+        "0",
+    ]
     assert rows["good"][9].endswith("2 of 2 vary")
     assert "FAILED: plan int8: output '_3_requant': none of its 2 elements varies over 8 rows" in lines[-1 - 2]
     assert rows["nowhere"][4].startswith("skipped: field:toyadmos: no folder named")

@@ -406,7 +406,7 @@ def test_a_constant_output_fails_however_equal_it_is(tmp_path: Path) -> None:
     with pytest.raises(FlowError, match=r"plan int8: output '_5_requant': none of its 6 elements varies over 12 rows"):
         flow.run("equality")
     page = (flow.out / "equality" / "int8" / "equality.md").read_text()
-    assert "All 3 representations equal the interpreter" in page
+    assert "All 6 representations equal the interpreter" in page
     assert "**output '_5_requant': none of its 6 elements varies" in page
 
 

@@ -483,7 +483,7 @@ def everything() -> IntegerNetwork:
             Multiply("t", "x", "y", "l"),
             ReduceMax("rm", "x", 1, "l"),
             ReduceSum("rs", "x", 2, "l"),
-            Lookup("o", "x", np.arange(20), -9, "tanh", "l"),
+            Lookup("o", "x", np.arange(20), -9, "tanh", "l", (0.5, 0, 0.25, -3)),
         ),
         (OutputSpec("o"),),
     )
@@ -507,6 +507,7 @@ OTHER = {
     "padding": (0, 0, 0, 0),
     "kernel": (3, 3),
     "factors": (2, 2),
+    "scales": (1.0, 0, 1.0, 0),
 }
 """A different value for every field that is not an array."""
 
@@ -735,3 +736,19 @@ def test_constants_of_the_new_ops_must_fit_float32_unless_asked_otherwise() -> N
         with pytest.raises(NetworkError, match=text + "; a float32 initializer holds 24"):
             verify(net)
         assert verify(net, float32_constants=False) is net.values
+
+
+def test_scales_of_a_table_are_an_annotation_that_older_networks_lack(tmp_path: Path) -> None:
+    def with_scales(scales: tuple[float, int, float, int] | None) -> IntegerNetwork:
+        table = Lookup("o", "x", np.arange(16), -8, "tanh", scales=scales)
+        return IntegerNetwork((InputSpec("x", (2,), IntType(4, True)),), (table,), (OutputSpec("o"),))
+
+    plain, known = with_scales(None), with_scales((0.5, 0, 0.25, -3))
+    assert plain.digest != known.digest
+    for network in (plain, known):
+        network.save(tmp_path / network.digest)
+        assert IntegerNetwork.load(tmp_path / network.digest).ops[0].scales == network.ops[0].scales  # type: ignore[union-attr]
+    assert "scales" not in (tmp_path / plain.digest / "network.json").read_text()
+    for bad in ((0.0, 0, 1.0, 0), (1.0, 0, float("nan"), 0)):
+        with pytest.raises(NetworkError, match=r"o: scales .*; expected positive finite numbers, or none"):
+            with_scales(bad)

@@ -30,7 +30,7 @@ FORMS: dict[str, Form] = {
         to_qonnx.export,
         lambda network, model: {"qonnx": equality.qonnx_backend(network, model)},
     ),
-    "onnx": Form(("dialect", "eight_bit"), to_onnx.export, equality.onnx_backends),
+    "onnx": Form(("dialect", "eight_bit", "functions"), to_onnx.export, equality.onnx_backends),
     "qcdq": Form(
         (),
         to_qcdq.export,

@@ -6,6 +6,7 @@ maximum, look up the exponential, sum, look up the reciprocal, multiply, requant
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -160,7 +161,8 @@ class Lookup(Unary):
     """``table[x - start]``: any function of one integer, exact by being written down.
 
     ``table`` (entries,) is int64, at most ``MAX_TABLE`` entries; every integer that x can be has one.
-    ``function`` says in words what it tabulates (an annotation).
+    ``function`` says in words what it tabulates, and ``scales``, where known, what the integers mean: scale and zero
+    point of what it reads, then of what it gives (annotations).
     """
 
     name: str
@@ -169,11 +171,17 @@ class Lookup(Unary):
     start: int
     function: str = ""
     layer: str = ""
+    scales: tuple[float, int, float, int] | None = None
     kind: ClassVar[str] = "Lookup"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "table", frozen(self.table, np.int64))
         object.__setattr__(self, "start", int(self.start))
+        if self.scales is not None:
+            object.__setattr__(self, "scales", tuple(self.scales))
+            read, _, given, _ = self.scales
+            if not all(math.isfinite(scale) and scale > 0 for scale in (read, given)):
+                raise NetworkError(f"{self.name}: scales {read} and {given}; expected positive finite numbers, or none")
         if self.table.ndim != 1 or not 1 <= self.table.size <= MAX_TABLE:
             raise NetworkError(
                 f"{self.name}: table of shape {self.table.shape}; expected one axis of 1 to {MAX_TABLE} entries. "

@@ -364,7 +364,8 @@ class QuantTable(Joint):
         # A table is made once, so its rounding is the best there is, whatever the requantizations use.
         rounded = torch.round(values / float(scale)) + grid.zero_point
         table = rounded.clamp(*self.out_type.range).numpy().astype(np.int64)
-        fields = {"table": table, "start": low, "function": self.stage.function_name}
+        scales = (float(source.scale), int(source.zero_point), float(scale), int(grid.zero_point))
+        fields = {"table": table, "start": low, "function": self.stage.function_name, "scales": scales}
         return [IntegerStep(self.stage.output, "Lookup", (names[0],), "", fields)], grid
 
 

@@ -21,14 +21,14 @@ runs all of them over every integer, :func:`table` refuses what they do not agre
 for a Lookup only where :func:`prove_published` finds every entry equal. :func:`error` is against the real function,
 over every integer.
 
-The IR does not know the scales of values inside a network (they never take part in the arithmetic), so who wants a
-Lookup in a published form passes them: those of the value that the table reads and of the one it makes.
+A Lookup that training made carries the scales of what it reads and gives as an annotation: :func:`published` puts the
+form in its place in a whole network.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -40,7 +40,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnxscript import opset20 as standard
 
-from hawq_flow.network import Lookup, Value
+from hawq_flow.network import IntegerNetwork, Lookup, Value
 from hawq_flow.numeric import IntArray, IntType
 from hawq_flow.to_qonnx import NotExact
 from hawq_flow.to_qonnx.symbolic import named, tensor
@@ -349,7 +349,7 @@ def prove_published(op: Lookup, value: Value, form: Form, source: Grid, result: 
     value:
         Of the op's input, derived by the network: its interval is what can be met.
     source, result:
-        Grids of the op's input and output, which the network does not record.
+        Grids of the op's input and output.
 
     Raises
     ------
@@ -379,3 +379,45 @@ def prove_published(op: Lookup, value: Value, form: Form, source: Grid, result: 
             f"{op.name}: {differ} of {found.size} entries of {function} differ in form {form!r}; form 'table' is exact"
         )
     return function  # type: ignore[return-value]
+
+
+def published(network: IntegerNetwork, form: Form) -> dict[str, Callable[..., Any]]:
+    """What ``export`` writes in place of the network's tables of tanh and sigmoid: a function by the Lookup's name.
+
+    Raises
+    ------
+    NotExact
+        Naming every such Lookup that the form does not equal, or whose scales are not known.
+    """
+    if form not in get_args(Form):
+        raise ValueError(f"form {form!r}; expected one of {', '.join(get_args(Form))}")
+    forms: dict[str, Callable[..., Any]] = {}
+    refused: list[str] = []
+    for op in network.ops if form != "table" else ():
+        if not isinstance(op, Lookup) or op.function not in get_args(Function):
+            continue
+        try:
+            forms[op.name] = _in_place(op, network.values, form)
+        except NotExact as reason:
+            refused.append(str(reason))
+    if refused:
+        raise NotExact("; ".join(refused))
+    return forms
+
+
+def _in_place(op: Lookup, values: Mapping[str, Value], form: Form) -> Callable[..., Any]:
+    if op.scales is None:
+        raise NotExact(f"{op.name}: the scales of its table are not known; form 'table' is exact")
+    scale, zero, result_scale, result_zero = op.scales
+    try:
+        source = Grid(values[op.input].type, scale, zero)
+        result = Grid(UINT8 if int(op.table.min()) >= 0 else INT8, result_scale, result_zero)
+    except ValueError as reason:
+        raise NotExact(f"{op.name}: {reason}. Form 'table' is exact") from reason
+    function = prove_published(op, values[op.input], form, source, result)
+
+    def write(nodes: Any, plan: Any, x: Any) -> Any:
+        carried = helper.np_dtype_to_tensor_dtype(plan.target)
+        return published_nodes(x, nodes.name, form, function, source, result, carried)
+
+    return write

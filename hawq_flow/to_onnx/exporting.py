@@ -10,6 +10,7 @@ import onnx
 from onnx import helper
 
 from hawq_flow.network import IntegerNetwork
+from hawq_flow.to_onnx.activations import Form, published
 from hawq_flow.to_onnx.eight_bit import require_eight_bit
 from hawq_flow.to_onnx.plan import Dialect, Plan, choose, plan_network
 from hawq_flow.to_onnx.table import translation
@@ -22,6 +23,7 @@ def export(
     dialect: Dialect | str | None = None,
     *,
     eight_bit: bool = False,
+    functions: Form = "table",
     forms: Mapping[str, Callable[..., Any]] | None = None,
 ) -> onnx.ModelProto:
     """The network as pre-quantized ONNX of standard operators; the same network gives the same bytes.
@@ -32,8 +34,11 @@ def export(
         The arithmetic of rescales; None: the first that is proven exact (:func:`choose`).
     eight_bit:
         Insist that every tensor between layers is int8 or uint8, and every layer's operands are.
+    functions:
+        How tables of tanh and sigmoid are written (:mod:`hawq_flow.to_onnx.activations`): as they are, or in a
+        published form where it gives every entry.
     forms:
-        By name of a Lookup, a function that writes its nodes in place of a Gather.
+        By name of any other Lookup, a function that writes its nodes in place of a Gather.
 
     Returns
     -------
@@ -46,6 +51,7 @@ def export(
         Naming every op that the dialect could round wrongly or that is not of 8 bits, or what else has no exact form;
         or if the onnx installed does not know the dialect's opset.
     """
+    forms = {**published(network, functions), **(forms or {})}
     made = plan_network(network, choose(network) if dialect is None else Dialect(dialect), forms)
     if eight_bit:
         require_eight_bit(network, made)
