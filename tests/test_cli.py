@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import pytest
+from test_importing import mlp
 from typer.testing import CliRunner
 
 from hawq_flow import __version__, cli, plan, store
@@ -77,6 +79,53 @@ def test_show_of_nothing_is_an_error(
     assert shown.err.count("error:") == 1
     assert "none: no such file or folder; give a run's folder" in shown.err
     assert shown.out == ""
+
+
+def test_a_file_is_checked_imported_repaired_and_exported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "other.onnx"
+    onnx.save(mlp(), file)
+    assert _main(monkeypatch, "check", str(file), "--for", "hls4ml") == 1
+    assert "| kind | node | op |" in capsys.readouterr().out
+    repaired = tmp_path / "fixed" / "repaired.onnx"
+    assert _main(monkeypatch, "check", str(file), "--repair", str(repaired)) == 0
+    assert f"{repaired}: an equal model in integers that hls4ml imports" in capsys.readouterr().out
+    assert _main(monkeypatch, "check", str(repaired)) == 0
+    out = tmp_path / "run"
+    assert _main(monkeypatch, "import", str(file), "--out", str(out), "--rows", "50", "--quiet") == 0
+    assert "0 mismatches on 50 samples" in capsys.readouterr().out
+    for form in ("qonnx", "onnx", "qcdq", "finn"):
+        written = tmp_path / f"{form}.onnx"
+        arguments = ["export", str(out / "network/model"), "--as", form, "-o", str(written), "--rows", "20"]
+        assert _main(monkeypatch, *arguments) == 0
+        assert "the interpreter, integer by integer, on 20 samples" in capsys.readouterr().out
+        onnx.checker.check_model(str(written))
+
+
+def test_command_lines_that_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "other.onnx"
+    onnx.save(mlp(quantized_input=False), file)
+    out = str(tmp_path / "run")
+    assert _main(monkeypatch, "import", str(file), "--out", out) == 1
+    shown = capsys.readouterr().err
+    assert "other.onnx: refused for 1 thing" in shown
+    assert "--input 'x=ap_fixed<16,6>'" in shown
+    assert _main(monkeypatch, "import", str(file), "--out", out, "--input", "x") == 2
+    assert "--input 'x': expected NAME=TYPE" in capsys.readouterr().err
+    assert _main(monkeypatch, "import", str(file), "--out", out, "--input", "x=ap_fixed<16,6>", "--hls", "Quartus") == 1
+    assert "backend 'Quartus'; expected one of Vitis, Vivado" in capsys.readouterr().err
+    assert _main(monkeypatch, "import", str(file), "--out", out, "--input", "x=ap_fixed<8,4>", "--quiet") == 0
+    network = str(Path(out) / "network/model")
+    capsys.readouterr()
+    assert _main(monkeypatch, "export", network, "--as", "qcdq", "--bipolar", "-o", out + ".onnx") == 1
+    assert "qcdq has no option bipolar; its options: none" in capsys.readouterr().err
+    assert _main(monkeypatch, "export", network, "--as", "onnx", "--eight-bit", "-o", out + ".onnx") == 1
+    assert "not an INT8/UINT8 network: q1_bias" in capsys.readouterr().err
+    assert _main(monkeypatch, "export", network, "--as", "zip", "-o", out + ".onnx") == 2
+    assert not Path(out + ".onnx").exists()
 
 
 def test_interruption_and_bugs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

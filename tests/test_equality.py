@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from strategies import jets_like, jets_rows, planted
 
-from hawq_flow import equality, interpret, to_hls
+from hawq_flow import equality, interpret, to_hls, to_onnx
 from hawq_flow.equality import EqualityError
 from hawq_flow.network import Dense, InputSpec, IntegerNetwork, OutputSpec
 from hawq_flow.numeric import IntType
@@ -36,6 +36,7 @@ def test_all_representations_are_equal(project: Path, tmp_path: Path) -> None:
             "reference": equality.reference_backend(NETWORK),
             "interpreter": equality.interpreter_backend(NETWORK),
             "qonnx": equality.qonnx_backend(NETWORK),
+            **equality.onnx_backends(NETWORK, to_onnx.export(NETWORK)),
             "csim_vitis": equality.csim_backend(project, tmp_path),
         },
     )
@@ -46,7 +47,7 @@ def test_all_representations_are_equal(project: Path, tmp_path: Path) -> None:
     for name, entry in certificate["backends"].items():
         assert set(entry) == {"mismatches", "elements", "method", "first_mismatch"}
         assert entry["mismatches"] == 0
-        assert entry["elements"] == (1200 if name == "csim_vitis" else total)
+        assert entry["elements"] == (1200 if name.startswith(("csim", "onnx")) else total)
         assert entry["first_mismatch"] is None
     assert certificate["backends"]["csim_vitis"]["method"].startswith("hls4ml 1")
     text = equality.markdown(certificate)
@@ -77,6 +78,20 @@ def test_a_planted_error_of_one_unit_is_found_and_named(kind: str) -> None:
         EqualityError, match=rf"qonnx: \d+ of \d+ elements differ; first {layer}\[{element}\] in row {row}"
     ):
         equality.require(certificate)
+
+
+@pytest.mark.parametrize("kind", ["weight", "rounding"])
+def test_a_planted_error_is_found_in_standard_onnx_which_gives_outputs_only(kind: str) -> None:
+    wrong, layer = planted(NETWORK)[kind]
+    certificate = equality.certify(NETWORK, ROWS, equality.onnx_backends(wrong, to_onnx.export(wrong)))
+    right, got = interpret.trace(NETWORK, ROWS)[layer], interpret.trace(wrong, ROWS)[layer]
+    assert list(certificate["backends"]) == ["onnx-plain", "onnx-optimized", "onnx-reference"]
+    for entry in certificate["backends"].values():
+        first = entry["first_mismatch"]
+        assert (entry["elements"], first["layer"]) == (1200, layer)
+        index = (first["row"], *first["element"])
+        assert (first["got"], first["expected"]) == (int(got[index]), int(right[index]))
+        assert first["got"] != first["expected"]
 
 
 @pytest.mark.parametrize(

@@ -504,7 +504,9 @@ def unquantized() -> onnx.ModelProto:
 
 
 def test_an_unquantized_input_must_be_declared() -> None:
-    with pytest.raises(ImportRefused, match=re.escape('Declare its type, for example inputs={"x": "fixed<16,6>"}')):
+    with pytest.raises(
+        ImportRefused, match=re.escape("Declare its type, for example --input 'x=ap_fixed<16,6>', or inputs={'x': ")
+    ):
         read(unquantized())
     result = imported(unquantized(), inputs={"x": "ap_fixed<16,6>"})
     assert result.network.inputs[0].type == IntType(16, signed=True)

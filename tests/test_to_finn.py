@@ -469,3 +469,30 @@ def test_our_own_plain_qonnx_breaks_rules_that_the_variant_keeps() -> None:
     network = images()
     broken = {violation.found for violation in to_finn.check(to_qonnx.export(network))}
     assert {"an unsigned Quant", "2 groups for weights of shape (4, 2, 1, 1)"} <= broken
+
+
+@pytest.mark.parametrize("multiplier", [1, 64, [3, 5]])
+def test_a_rescale_that_only_multiplies_and_adds_is_two_nodes(multiplier: Any) -> None:
+    """What an import writes for a bias finer than the sums: FINN absorbs it in the thresholds behind it."""
+    factor = np.array(multiplier)
+    wide, narrow = IntType(17, True), IntType(2, True)
+    network = IntegerNetwork(
+        (InputSpec("x", (2,), IntType(4, True)),),
+        (
+            Dense("fc", "x", np.array([[1, -2], [3, 1]]), np.zeros(2, np.int64)),
+            Requantize("bias", "fc", factor, np.array(0), np.array([7, -5]), wide),
+            Requantize("act", "bias", np.array(1), np.array(5), np.array(0), narrow),
+        ),
+        (OutputSpec("act"),),
+    )
+    model = to_finn.export(network)
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds[-2:] == ["Add", "MultiThreshold"]
+    assert ("Mul" in kinds) == (multiplier != 1)
+    assert to_finn.check(model) == []
+    x = np.stack(np.meshgrid(np.arange(-8, 8), np.arange(-8, 8)), -1).reshape(-1, 2)
+    values = to_finn.execute(model, network, x).values
+    assert np.array_equal(values["act"], interpret.run(network, x))
+    ending = dataclasses.replace(network, outputs=(OutputSpec("act"), OutputSpec("bias")))
+    with pytest.raises(NotExact, match="bias: type int17; FINN's thresholds have at most 8 bits"):
+        to_finn.export(ending)

@@ -19,6 +19,7 @@ from strategies import expressible_networks, jets_like, jets_rows, nasty_network
 from hawq_flow import interpret, to_qcdq
 from hawq_flow.network import Conv, Dense, InputSpec, IntegerNetwork, MaxPool, OutputSpec, Requantize, Reshape
 from hawq_flow.numeric import IntType, Rounding
+from hawq_flow.prove import drawn
 from hawq_flow.to_qcdq.plan import saturating
 from hawq_flow.to_qonnx import NotExact, save
 
@@ -292,6 +293,20 @@ def test_everything_that_does_not_fit_is_named_at_once() -> None:
     assert "integer ONNX export" in text
 
 
-def test_types_beyond_sixteen_bits_are_refused() -> None:
-    with pytest.raises(NotExact, match="act: type int20; QuantizeLinear holds at most 16 bits"):
-        to_qcdq.export(chain(out=IntType(20, True)))
+@pytest.mark.parametrize(
+    ("multiplier", "shift", "offset", "bits", "rounding"),
+    [
+        (1024, 0, 77, 17, Rounding.HALF_EVEN),
+        (3, 1, -5, 20, Rounding.HALF_EVEN),
+        (4095, 2, 0, 17, Rounding.HALF_UP),
+        (9, 3, 9, 30, Rounding.FLOOR),
+    ],
+)
+def test_types_beyond_sixteen_bits_are_clipped_in_float(
+    multiplier: int, shift: int, offset: int, bits: int, rounding: Rounding
+) -> None:
+    """What an import writes for a bias finer than the sums: a wide rescale that rounds nothing, or little."""
+    made = chain(multiplier=multiplier, shift=shift, offset=offset, out=IntType(bits, True, True), rounding=rounding)
+    model = assert_equal(made, drawn(made, 200)["x"])
+    names = [node.name for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    assert not any("act" in name for name in names)

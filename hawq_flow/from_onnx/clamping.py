@@ -125,7 +125,7 @@ def materialized(builder: Builder, tensor: Tensor, name: str, what: str) -> Tens
     if tensor.raw:
         raise Refuse(
             f"{what} reads the input {tensor.name!r}, which no quantizer makes integers. Declare its type, for example "
-            f'inputs={{"{tensor.name}": "fixed<16,6>"}}'
+            f"--input '{tensor.name}=ap_fixed<16,6>', or inputs={{{tensor.name!r}: 'ap_fixed<16,6>'}} in Python"
         )
     if not tensor.clamped:
         return tensor

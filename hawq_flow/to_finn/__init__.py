@@ -11,6 +11,7 @@ each rule with its source. The variant keeps to them with every scale 1, as in `
     Requantize  [Mul(m * 2^-c) ->] [Add(nudge) ->] Quant(signed)                      form "quant"
                 [Mul(m * 2^-c) ->] [Add(nudge) ->] Relu -> Quant(unsigned)
                 MultiThreshold(thresholds a channel, bias = the type's lowest)        form "thresholds"
+                [Mul(m) ->] [Add(offset)], rounding and clipping nothing              form "affine"
     SumPool     AveragePool -> Mul(k^2) -> Trunc(FLOOR)                               form "trunc", with its Requantize
                 Conv(x, ones), depthwise, elsewhere
                 Mul -> Quant of more than 8 bits, at the end alone: for the host      form "host"

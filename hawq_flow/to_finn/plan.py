@@ -32,7 +32,7 @@ MANTISSA = 24
 MOST_BITS = 8
 """Widest activation that FINN's ConvertQuantActToMultiThreshold converts by default."""
 
-Form = Literal["quant", "thresholds", "trunc", "host"]
+Form = Literal["quant", "thresholds", "affine", "trunc", "host"]
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,12 @@ class Activation:
     Attributes
     ----------
     form:
-        ``quant``: [Mul] [Add] [Relu] Quant; ``thresholds``: MultiThreshold; ``trunc``: the Trunc behind an AveragePool;
+        ``quant``: [Mul] [Add] [Relu] Quant; ``thresholds``: MultiThreshold; ``affine``: [Mul] [Add] that round and clip
+        nothing, which FINN absorbs in the thresholds behind them; ``trunc``: the Trunc behind an AveragePool;
         ``host``: at the end and too wide for thresholds, as in plain QONNX: FINN leaves it to the host.
     factor, nudge:
-        Of ``quant``: what is multiplied by and added before, scalars or (channels,); None where nothing is.
+        Of ``quant`` and ``affine``: what is multiplied by and added before, scalars or (channels,); None where nothing
+        is.
     thresholds:
         Of ``thresholds``: float32 (channels, steps), whole numbers, ascending.
     bits:
@@ -103,6 +105,8 @@ def plan_network(network: IntegerNetwork, *, activations: Literal["auto", "quant
                 found = averages[op.name]
             elif op.type.max_bits > MOST_BITS and op.name in _unread(network):
                 found = Activation("host")
+            elif _before_rescales(op, network) and (affine := _affine(op, values[op.input])) is not None:
+                found = affine
             else:
                 found = _activation(op, values[op.input], activations)
             if isinstance(found, str):
@@ -269,6 +273,27 @@ def _activation(op: Requantize, x: Value, wanted: str) -> Activation | str:
     if wanted == "quant":
         return f"{exact}. activations='auto' writes its thresholds out"
     return Activation("thresholds", thresholds=thresholds(op, x, op.rounding).astype(np.float32))
+
+
+def _before_rescales(op: Requantize, network: IntegerNetwork) -> bool:
+    """Whether other rescales alone read the value, and it is no output."""
+    readers = [other for other in network.ops if op.name in other.inputs]
+    ends = any(spec.name == op.name for spec in network.outputs)
+    return bool(readers) and not ends and all(isinstance(reader, Requantize) for reader in readers)
+
+
+def _affine(op: Requantize, x: Value) -> Activation | None:
+    """A rescale that only multiplies and adds, in float32 exactly; None for any other."""
+    multiplier, offset = (_per_channel(array, x) for array in (op.multiplier, op.offset))
+    if op.shift.any() or multiplier is None or offset is None or (op.multiplier <= 0).any() or not op.type.uniform:
+        return None
+    low, high = x.low * op.multiplier + op.offset, x.high * op.multiplier + op.offset
+    least, most = op.type.range
+    reach = x.magnitude * int(op.multiplier.max()) + int(np.abs(op.offset).max())
+    if low.min() < least or high.max() > most or reach.bit_length() > MANTISSA:
+        return None
+    factor = None if (multiplier == 1).all() else multiplier.astype(np.float64)
+    return Activation("affine", factor, offset.astype(np.float64) if offset.any() else None)
 
 
 def _quant(op: Requantize, multiplier: IntArray, shift: IntArray) -> Activation:

@@ -128,6 +128,8 @@ def table(plan: Plan) -> dict[Callable[..., Any], Callable[..., Any]]:
             x = named(standard.Mul(x, each_channel(chosen.factor, name, "factor")), f"{name}/scaled")
         if chosen.nudge is not None:
             x = named(standard.Add(x, each_channel(chosen.nudge, name, "nudge")), f"{name}/nudged")
+        if chosen.form == "affine":
+            return x if chosen.factor is not None or chosen.nudge is not None else standard.Identity(x)
         if not op.type.signed:
             x = named(standard.Relu(x), f"{name}/relu")
         return quant(x, f"{name}/quant", triple(op.type))

@@ -16,7 +16,7 @@ calls scales are dyadic numbers, exact in float32::
 ``s = m * 2^-c`` an output where one Requantize alone reads the layer: the layer then yields ``acc * m * 2^-c`` and
 needs no Mul. Else ``s = 1``. Clip is left out where the container's own ends are the type's; channels of different
 widths have Max and Min; 9 to 16 bits travel in 16 (opset 21), their bounds met before QuantizeLinear, as no Clip takes
-16 bits.
+16 bits. Wider ones, up to 24, are rounded and clipped in float32, without a pair.
 
 Exactness. In a layer with scales every product and partial sum is an integer times 2^-c, of magnitude at most
 ``bound * m``: exact in float32 below 2^24, in any order. Where that is too large the sum is formed as integers and

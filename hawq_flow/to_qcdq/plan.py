@@ -29,12 +29,12 @@ class Storage:
     Attributes
     ----------
     container:
-        int8, uint8, int16 or uint16.
+        int8, uint8, int16 or uint16; or float32 for wider ones, which are rounded and clipped without a pair.
     low, high:
         Bounds tighter than the container's, broadcastable over (batch, *value); None where it saturates at them itself.
     before:
         Whether the bounds are met in float32 before QuantizeLinear (integers bound, so the order does not matter),
-        because no Clip takes the container.
+        because no Clip takes the container, or there is no QuantizeLinear.
     """
 
     container: np.dtype[Any]
@@ -82,19 +82,19 @@ class Plan:
     folded: frozenset[str] = field(default_factory=frozenset)
 
 
-def storage(type: IntType, rank: int, *, wide: bool = False) -> Storage | None:
-    """Where integers of ``type`` are held; None when they need more than 16 bits.
+def storage(type: IntType, rank: int, *, wide: bool = False) -> Storage:
+    """Where integers of ``type`` are held.
 
     ``wide`` holds signed ones in 16 bits: beside 16-bit nodes (opset 21) onnxruntime 1.32 cannot move an int8
     QuantizeLinear through a Reshape (it changes the zero point to uint8 and forgets ``output_dtype``).
     """
-    low, high = type.range
     bits = 16 if type.max_bits > 8 or (wide and type.signed) else 8
-    if type.max_bits > 16:
-        return None
+    if type.max_bits > 16:  # beyond 24 bits a bound has no float32, but then no value may reach it
+        low, high = (np.clip(end, -(1 << FLOAT32), 1 << FLOAT32) for end in (type.low(rank), type.high(rank)))
+        return Storage(np.dtype(np.float32), low, high, True)
     container: np.dtype[Any] = np.dtype(f"{'' if type.signed else 'u'}int{bits}")
     info = np.iinfo(container)
-    if type.uniform and (low, high) == (info.min, info.max):
+    if type.uniform and type.range == (info.min, info.max):
         return Storage(container, None, None, False)
     return Storage(container, type.low(rank), type.high(rank), bits > 8)
 
@@ -157,7 +157,7 @@ def plan_network(network: IntegerNetwork, *, double: bool = True) -> Plan:
     Raises
     ------
     NotExact
-        Naming every value that needs more bits than the float has, and every type wider than 16 bits.
+        Naming every value that needs more bits than the float has.
     """
     values = check(network)
     needed = precision_bits(network)
@@ -167,11 +167,7 @@ def plan_network(network: IntegerNetwork, *, double: bool = True) -> Plan:
     wide = any(type.max_bits > 8 for type in declared)
 
     def held(name: str, type: IntType) -> Storage:
-        found = storage(type, len(values[name].shape), wide=wide)
-        if found is None:
-            wrong.append(f"{name}: type {type}; QuantizeLinear holds at most 16 bits")
-            return Storage(np.dtype(np.int16), None, None, False)
-        return found
+        return storage(type, len(values[name].shape), wide=wide)
 
     inputs = {spec.name: held(spec.name, spec.type) for spec in network.inputs}
     folded = {}

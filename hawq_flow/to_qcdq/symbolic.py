@@ -40,10 +40,15 @@ def _between(x: Any, low: NDArray[Any], high: NDArray[Any], name: str) -> Any:
 
 
 def _stored(x: Any, name: str, held: Storage) -> Any:
-    """QuantizeLinear-Clip-DequantizeLinear with scale 1: rounds half to even, saturates, and is float32 again."""
+    """QuantizeLinear-Clip-DequantizeLinear with scale 1: rounds half to even, saturates, and is float32 again.
+
+    Whole numbers of more than 16 bits are clipped alone.
+    """
     bounds = None if held.low is None or held.high is None else (held.low, held.high)
     if bounds is not None and held.before:
         x = _between(x, _vector(bounds[0]), _vector(bounds[1]), name)
+    if held.container.kind == "f":
+        return x
     scale, zero = constant(1.0, f"{name}/scale"), tensor(np.zeros((), held.container), f"{name}/zero_point")
     x = named(standard.QuantizeLinear(x, scale, zero), f"{name}/quantize")
     if bounds is not None and not held.before:
@@ -111,7 +116,7 @@ def table(network: IntegerNetwork, plan: Plan) -> Table:
                 y = named(standard.Add(y, tensor(np.asarray(0.5, dtype), f"{name}/half")), f"{name}/plus_half")
             if rescale.rounding is not Rounding.HALF_EVEN:
                 y = named(standard.Floor(y), f"{name}/floor")
-            elif rescale.double or rescale.offset is not None:
+            elif rescale.double or rescale.offset is not None or rescale.storage.container.kind == "f":
                 y = named(standard.Round(y), f"{name}/round")
         if rescale.offset is not None:
             shift = rescale.offset.astype(dtype)

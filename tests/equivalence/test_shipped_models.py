@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from hawq_flow import equality, interpret
+from hawq_flow import equality, interpret, to_onnx
 from hawq_flow.config import load
 from hawq_flow.coverage import count, problems
 from hawq_flow.flow import Flow
@@ -50,6 +50,7 @@ def test_every_representation_of_a_trained_model_is_equal(
         "qat": equality.trace_backend({name: value.numpy() for name, value in values.items()}, "QAT evaluation"),
         "definition": equality.reference_backend(network),
         "qonnx": equality.qonnx_backend(network, model),
+        **equality.onnx_backends(network, to_onnx.export(network)),
         "csim": equality.csim_backend(tmp_path / "project", tmp_path / "build"),
     }
     equality.require(equality.certify(network, integers, backends))
