@@ -132,12 +132,18 @@ def import_(
         typer.Option(help="Accept scales changed by at most this part, such as 1e-4, where integers cannot be exact."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help=".npy of raw inputs, or .npz with x (and labels y); default: drawn inputs.")
+        Path | None,
+        typer.Option(
+            help="Raw inputs in the file's own layout: .npy, .npz with x (and labels y), or text, a row a line; "
+            "default: drawn inputs."
+        ),
     ] = None,
-    rows: Annotated[int, typer.Option(help="Inputs drawn where there is no data.")] = 1000,
+    labels: Annotated[Path | None, typer.Option(help="Class numbers of the data: .npy, or text.")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Inputs drawn where there is no data.")] = 1000,
     hls: Annotated[
         list[str] | None, typer.Option(help="Make an hls4ml project for this back end: Vitis, Vivado; may be repeated.")
     ] = None,
+    project: Annotated[str, typer.Option(help="Name of the projects and of their top functions.")] = "network",
     part: Annotated[str, typer.Option(help="FPGA of the projects.")] = "xcu250-figd2104-2L-e",
     clock_period_ns: Annotated[float, typer.Option(help="Clock period of the projects.")] = 5.0,
     io_type: Annotated[
@@ -158,16 +164,19 @@ def import_(
     from hawq_flow.to_hls import HlsConfig
 
     torch.set_num_threads(1)
-    for backend in hls or []:
+    backends = [{"vitis": "Vitis", "vivado": "Vivado"}.get(name.lower(), name) for name in hls or []]
+    for backend in backends:
         HlsConfig(backend=backend)  # refused before anything is made
     config = ImportConfig(
         model,
         snap=snap,
         inputs=_pairs(inputs or [], "--input"),
         data=data,
+        labels=labels,
         rows=rows,
-        backends=tuple(dict.fromkeys(hls or [])),
+        backends=tuple(dict.fromkeys(backends)),
         hls=HlsConfig(
+            project=project,
             part=part,
             clock_period_ns=clock_period_ns,
             io_type=io_type,
@@ -175,8 +184,11 @@ def import_(
             reuse_factor=reuse_factor,
         ),
     )
+    folder = out if out is not None else Path(f"{model.stem}_run")
+    if folder.exists() and not folder.is_dir():
+        _fail(f"{folder}: is a file; --out names a folder")
     with RichReporter(quiet=quiet) as reporter:
-        Import(config, out if out is not None else Path(f"{model.stem}_run"), reporter).run()
+        Import(config, folder, reporter).run()
 
 
 @app.command()
@@ -189,20 +201,23 @@ def check(
 ) -> None:
     """Say in one table what stock hls4ml will refuse or silently get wrong in an ONNX file; repair it.
 
-    Exits with 1 when there is something, and nothing was repaired.
+    Exits with 0 when hls4ml computes the file exactly, with its default precision or the one that is stated; else 1.
     """
     from hawq_flow import check_hls
 
+    if repair is not None:
+        _writable(repair)
     findings = check_hls.check(model)
     typer.echo(check_hls.markdown(findings), nl=False)
     if repair is None:
-        raise typer.Exit(0 if check_hls.ready(findings) else 1)
+        raise typer.Exit(0 if check_hls.ready(findings) and check_hls.precision(findings) is not None else 1)
     repaired, imported = check_hls.repair(model, snap=snap, inputs=_pairs(inputs or [], "--input"))
     write_atomic(repair, repaired.SerializeToString(deterministic=True))
-    typer.echo(f"\n{repair}: an equal model in integers that hls4ml imports")
+    told = {entry.key: entry.value for entry in repaired.metadata_props}
+    typer.echo(f"\n{repair}: an equal model in integers that hls4ml imports, exact with")
+    typer.echo(f"default_precision={told['hawq_flow.default_precision']!r}; docs/import.md has the steps.")
     for remark in (*imported.snaps, *imported.notes):
         typer.echo(f"- {remark}")
-    typer.echo(check_hls.markdown(check_hls.check(repaired)), nl=False)
 
 
 @app.command()
@@ -228,7 +243,7 @@ def export(
     activations: Annotated[
         Literal["auto", "quant", "thresholds"] | None, typer.Option(help="finn: how rescales are written.")
     ] = None,
-    rows: Annotated[int, typer.Option(help="Inputs drawn to prove the file equal before it is written.")] = 1000,
+    rows: Annotated[int, typer.Option(min=1, help="Inputs drawn to prove the file equal before it is written.")] = 1000,
 ) -> None:
     """Write a saved integer network in an ONNX form, proved equal to the interpreter on drawn inputs."""
     import torch
@@ -247,9 +262,18 @@ def export(
         "activations": activations,
     }
     options = {name: value for name, value in given.items() if value}
+    _writable(out)
+    if not (network / "network.json").is_file() and (inside := sorted(network.glob("**/network.json"))):
+        _fail(f"{network}: no saved network itself; there are {', '.join(str(path.parent) for path in inside)}")
     model, certificate = write_form(IntegerNetwork.load(network), form, options, rows)
     write_atomic(out, model.SerializeToString(deterministic=True))
     typer.echo(equality.markdown(certificate, f"{out}: {form}, on drawn inputs"), nl=False)
+
+
+def _writable(file: Path) -> None:
+    """Refuse what is no place for a file before anything is computed for it."""
+    if file.is_dir():
+        _fail(f"{file}: is a folder; name the ONNX file to write")
 
 
 def _pairs(texts: list[str], option: str) -> dict[str, str]:

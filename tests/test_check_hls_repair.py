@@ -93,11 +93,12 @@ def test_a_repaired_model_says_how_real_numbers_come_and_go() -> None:
     )
     (scale,) = set(np.ravel(json.loads(told["hawq_flow.inputs"])[imported.inputs[0].name]["scale"]))
     assert scale == 1 / 8
-    went = json.loads(told["hawq_flow.repaired"])
+    went = json.loads(told["network.origin"])
     assert [entry["source"] for entry in went["inputs"]] == ["x"]
-    assert set(went["outputs"][0]["scale"]) == {1 / 8}
+    assert set(np.ravel(went["outputs"][0]["scale"])) == {1 / 8}
     assert went["outputs"][0]["left"] == ""
-    assert "order[i] is the file's element at place i" in went["note"]
+    assert "real output = scale * (integer - zero_point) + offset" in went["note"]
+    assert told["hawq_flow.default_precision"].startswith("fixed<")
 
 
 def test_a_file_that_integers_cannot_carry_is_refused_by_the_import() -> None:

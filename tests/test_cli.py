@@ -122,8 +122,15 @@ def test_command_lines_that_are_refused(
     capsys.readouterr()
     assert _main(monkeypatch, "export", network, "--as", "qcdq", "--bipolar", "-o", out + ".onnx") == 1
     assert "qcdq has no option bipolar; its options: none" in capsys.readouterr().err
-    assert _main(monkeypatch, "export", network, "--as", "onnx", "--eight-bit", "-o", out + ".onnx") == 1
-    assert "not an INT8/UINT8 network: q1_bias" in capsys.readouterr().err
+    assert _main(monkeypatch, "export", out, "--as", "onnx", "-o", out + ".onnx") == 1
+    assert f"no saved network itself; there are {network}" in capsys.readouterr().err
+    assert _main(monkeypatch, "export", network, "--as", "onnx", "-o", str(tmp_path)) == 1
+    assert "is a folder; name the ONNX file to write" in capsys.readouterr().err
+    assert _main(monkeypatch, "export", network, "--as", "onnx", "--rows", "0", "-o", out + ".onnx") == 2
+    assert _main(monkeypatch, "import", str(tmp_path / "no.onnx")) == 1
+    assert "no.onnx: no such file; give an ONNX file" in capsys.readouterr().err
+    assert _main(monkeypatch, "import", str(file), "--out", str(file)) == 1
+    assert "is a file; --out names a folder" in capsys.readouterr().err
     assert _main(monkeypatch, "export", network, "--as", "zip", "-o", out + ".onnx") == 2
     assert not Path(out + ".onnx").exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import pytest
 import torch
 from nbclient import NotebookClient
 
-from hawq_flow import equality, prove, quality, store
-from hawq_flow.config import ConfigError, Experiment, HlsStage, load
+from hawq_flow import equality, prove, quality, store, to_onnx
+from hawq_flow.config import ConfigError, Experiment, HlsStage, OnnxConfig, load
 from hawq_flow.flow import STAGES, Flow, FlowError
 from hawq_flow.interpret import run as interpret
 from hawq_flow.network import IntegerNetwork
@@ -208,6 +209,21 @@ def test_what_hls_refuses_says_how_to_go_without(tmp_path: Path) -> None:
     ):
         Flow(refused, tmp_path / "run").run("hls")
     Flow(experiment, tmp_path / "run").run("equality")
+
+
+def test_a_dialect_that_cannot_be_exact_warns_before_training_and_is_refused_after_it(
+    tiny: Experiment, tmp_path: Path
+) -> None:
+    asked = dataclasses.replace(tiny, onnx=OnnxConfig(to_onnx.Dialect.FLOAT32), firmware=None)
+    asked = _changed(_changed(asked, "quant", multiplier_bits=20), "plans", mixed=False)
+    recorder = Recorder()
+    flow = Flow(_changed(_changed(asked, "train", epochs=1), "qat", epochs=1), tmp_path, recorder)
+    text = r"plan int8, dialect = 'float32' in \[onnx\]: .*dialect 'float32' holds numerators of 24 bits"
+    with pytest.raises(FlowError, match=text):
+        flow.run("export")
+    assert any(
+        re.search(f"before training, {text}.*After training it may be", warning) for warning in recorder.warnings
+    )
 
 
 def _changed(tiny: Experiment, section: str, **change: object) -> Experiment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from hawq_flow import interpret
 from hawq_flow.flow.importing import Import, ImportConfig
 from hawq_flow.flow.making import FlowError
 from hawq_flow.from_onnx import ImportRefused
@@ -165,8 +167,18 @@ def test_what_cannot_be_carried_is_listed_before_anything_is_made(tmp_path: Path
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (None, "no such file; give an .npy of inputs"),
-        (b"not an array", "not an array file"),
+        (None, "no such file; give an .npy of inputs, an .npz with x and, if any, labels y, or a text file"),
+        (b"not an array", r"not readable as numbers; give an .npy .* \(ending in .csv, .dat, .txt\)"),
+        (
+            {"x": np.zeros((3, 4)), "y": np.array(["g", "q", "t"])},
+            "labels of <U1 such as .*'g'.*; expected class numbers",
+        ),
+        ({"x": np.zeros((3, 4)), "y": np.array([0, 1, 3])}, "label 3 for 3 outputs; expected class numbers below"),
+        ({"x": np.zeros((3, 4)), "y": np.array([0, 1, -1])}, "expected class numbers, the place of the right output"),
+        ({"x": np.array([["a"] * 4])}, "input 'x' is of <U1; expected numbers"),
+        ({"x": np.ones((3, 4), complex)}, "input 'x' is of complex128; expected numbers"),
+        ({"x": np.full((3, 4), np.nan)}, "NaN"),
+        ({"x": np.ones((30, 4))}, "none of its 3 elements varies"),
         ({"z": np.zeros(3)}, "holds z; expected the inputs as x"),
         ({"x": np.zeros((3, 5))}, r"input 'x': rows of shape \(5,\); expected \(4,\)"),
         ({"x": np.zeros((3, 4)), "y": np.zeros(2, int)}, r"labels of shape \(2,\) for 3 rows"),
@@ -181,6 +193,59 @@ def test_data_that_is_none(content: Any, text: str, file: Path, tmp_path: Path) 
         np.savez(path, **content)
     with pytest.raises((FlowError, ValueError), match=text):
         Import(ImportConfig(file, data=path), tmp_path / "run").run()
+
+
+def test_data_and_labels_as_text(file: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(0, 4, (20, 4)).round(3)
+    np.savetxt(tmp_path / "x.dat", x)
+    np.savetxt(tmp_path / "x.csv", x, delimiter=",")
+    np.savetxt(tmp_path / "y.txt", np.arange(20) % 3, fmt="%d")
+    runs = [
+        Import(ImportConfig(file, data=tmp_path / name, labels=tmp_path / "y.txt"), tmp_path / "run")
+        for name in ("x.dat", "x.csv")
+    ]
+    for run in runs:
+        assert run.data is not None
+        assert np.array_equal(run.data[0]["x"], x)
+        assert np.array_equal(run.data[1], np.arange(20) % 3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"y.txt without data; labels are of given inputs"):
+        ImportConfig(file, labels=tmp_path / "y.txt")
+    (tmp_path / "bad.csv").write_text("1,2\n3\n")
+    with pytest.raises(FlowError, match=r"bad.csv: not readable as numbers: .*; give an .npy"):
+        _ = Import(ImportConfig(file, data=tmp_path / "bad.csv"), tmp_path / "run").data
+
+
+def test_what_the_integers_need_beside_scales_is_in_every_file(tmp_path: Path) -> None:
+    g = Graph()
+    x = g.node("Transpose", [g.quant("x", "q0", 0.25, 6)], "t0", perm=[0, 3, 1, 2])
+    w = g.quant(g.constant("w", np.random.default_rng(2).normal(0, 1, (3, 2, 1, 1))), "qw", 0.3, 4, narrow=1)
+    g.node("Conv", [x, w, g.constant("b", [0.1, -0.25, 0.4])], "c", kernel_shape=[1, 1], pads=[0, 0, 0, 0])
+    g.node("Softmax", [g.node("Transpose", ["c"], "t1", perm=[0, 2, 3, 1])], "out", axis=3)
+    path = tmp_path / "last.onnx"
+    onnx.save(g.model({"x": [1, 2, 3, 2]}, "out", [1, 2, 3, 3]), path)
+    run = Import(ImportConfig(path, rows=40, backends=("Vitis",)), tmp_path / "run")
+    run.run()
+    standard = onnx.load(run.onnx("model").file("model.onnx"))
+    told = json.loads({entry.key: entry.value for entry in standard.metadata_props}["network.origin"])
+    given, made = told["inputs"][0], told["outputs"][0]
+    assert (given["order"], made["order"], made["left"]) == (
+        {"transpose": [2, 0, 1]},
+        {"transpose": [1, 2, 0]},
+        "Softmax",
+    )
+    rows = run.imported.rows(run.integers)["x"]
+    network = run.network("model")
+    integers = network.inputs[0].integers(np.transpose(rows, (0, 3, 1, 2)))
+    assert np.array_equal(integers, run.integers[network.inputs[0].name])
+    output = network.outputs[0]
+    result = interpret.run(network, integers)
+    real = np.asarray(made["scale"]) * (result - output.zero_point) + np.asarray(made["offset"])
+    expected = run.imported.real(result)["out"]
+    assert np.array_equal(np.transpose(real, (0, 2, 3, 1)), expected)
+    readme = (run.hls("model", "Vitis").path / "project" / "README.md").read_text()
+    assert "Imported from `last.onnx` (another), sha256" in readme
+    assert "transposed by [2, 0, 1]" in readme
+    assert "the file applies Softmax to it, which is not in the firmware" in readme
 
 
 def test_no_rows_to_draw(file: Path) -> None:

@@ -15,7 +15,6 @@ needs beyond that, on values with axes (behind convolutions), is written here; n
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from hawq_flow import from_onnx, to_qonnx
-from hawq_flow.check_hls.findings import Finding, ready, table
+from hawq_flow.check_hls.findings import Finding, precision, ready, table
 from hawq_flow.from_onnx import Imported
 from hawq_flow.network import Conv, Dense, IntegerNetwork
 from hawq_flow.numeric import IntType
@@ -56,8 +55,9 @@ def repair(
     """An equal QONNX model that stock hls4ml imports, and the import it was made from.
 
     The repaired model computes on integers: its inputs and outputs have scale 1. ``metadata_props`` say how real
-    numbers become its inputs and its outputs real numbers (``hawq_flow.note``, ``.inputs``, ``.outputs``), and where
-    the file's elements went (``hawq_flow.repaired``); ``Imported.integers`` and ``Imported.real`` do both.
+    numbers become its inputs and its outputs real numbers (``hawq_flow.note``, ``.inputs``, ``.outputs``), where the
+    file's elements went (``network.origin``), and hls4ml's default precision that is enough
+    (``hawq_flow.default_precision``); ``Imported.integers`` and ``Imported.real`` do the mapping.
 
     Parameters
     ----------
@@ -77,53 +77,12 @@ def repair(
 
     imported = from_onnx.read(model, snap=snap, inputs=inputs)
     repaired = for_hls4ml(imported.network)
-    helper.set_model_props(
-        repaired,
-        {entry.key: entry.value for entry in repaired.metadata_props} | {"hawq_flow.repaired": _origin(imported)},
-    )
     findings = check(repaired)
     if not ready(findings):
         raise RepairRefused(findings)
+    told = {entry.key: entry.value for entry in repaired.metadata_props}
+    helper.set_model_props(repaired, told | {"hawq_flow.default_precision": precision(findings) or "fixed<16,6>"})
     return repaired, imported
-
-
-def _origin(imported: Imported) -> str:
-    """Where the file's inputs and outputs went: names, shapes, and orders where they are not the file's own."""
-
-    def order(indices: NDArray[np.int64]) -> list[int] | None:
-        flat = np.asarray(indices).ravel()
-        return None if (flat == np.arange(flat.size)).all() else flat.tolist()
-
-    def numbers(rationals: NDArray[np.object_]) -> list[float]:
-        return [float(value) for value in np.asarray(rationals).ravel()]
-
-    return json.dumps(
-        {
-            "inputs": [
-                {"name": entry.name, "source": entry.source, "shape": list(entry.shape), "order": order(entry.order)}
-                for entry in imported.inputs
-            ],
-            "outputs": [
-                {
-                    "name": entry.name,
-                    "source": entry.source,
-                    "shape": list(entry.shape),
-                    "order": order(entry.order),
-                    "scale": numbers(entry.scale),
-                    "offset": numbers(entry.offset),
-                    "left": entry.left,
-                }
-                for entry in imported.outputs
-            ],
-            "note": (
-                "order[i] is the file's element at place i of the network's input, and the network's element at "
-                "place i of "
-                "the file's output; null: the same order. real output = scale * (integer - zero point) + offset, "
-                "before "
-                "'left', the function that was left in float"
-            ),
-        }
-    )
 
 
 def for_hls4ml(network: IntegerNetwork) -> onnx.ModelProto:

@@ -53,8 +53,8 @@ class Flow(Artifacts):
         ):
             for stage in STAGES[: STAGES.index(until) + 1]:
                 getattr(self, f"_run_{stage}")()
-                if stage == "data" and STAGES.index(until) >= STAGES.index("hls"):
-                    self.check_firmware()
+                if stage == "data" and STAGES.index(until) >= STAGES.index("export"):
+                    self.check_exports(projects=STAGES.index(until) >= STAGES.index("hls"))
 
     def _run_data(self) -> None:
         self.data()
@@ -101,6 +101,7 @@ class Flow(Artifacts):
     def _run_export(self) -> None:
         for name in self.plan_names:
             self.qonnx(name)
+            self.onnx(name)
 
     def _run_hls(self) -> None:
         for name in self.hls_plans:

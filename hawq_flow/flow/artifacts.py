@@ -323,14 +323,16 @@ class Artifacts(Inputs, Exports):
         rows = self.experiment.firmware.vectors if self.experiment.firmware is not None else 0
         return self.network(name).inputs[0].integers(self.split.test.x[:rows])
 
-    def check_firmware(self) -> None:
-        """Refuse before training what HLS would refuse after it.
+    def check_exports(self, *, projects: bool) -> None:
+        """Refuse before training what HLS, where ``projects`` are to be made, would refuse after it.
 
         What it can take depends on the network's structure, not on its weights: the fresh network, calibrated on a few
-        samples, is lowered and its projects are designed. Nothing is written. Once the float network is trained, the
-        hls stage itself is soon enough.
+        samples, is lowered and its projects are designed. Nothing is written. The bits that a dialect of standard ONNX
+        needs depend on the weights as well: a dialect that could not hold the fresh network is a warning. Once the
+        float network is trained, the stages themselves are soon enough.
         """
-        if self.experiment.firmware is None or (self.out / "float" / store.MANIFEST).is_file():
+        wanted = self.experiment.firmware_backends if projects else []
+        if not (wanted or self.dialect) or (self.out / "float" / store.MANIFEST).is_file():
             return
         plan = choose.homogeneous_plan(
             self.topology.shapes, self.experiment.plans.homogeneous[0], self.experiment.plans
@@ -339,7 +341,13 @@ class Artifacts(Inputs, Exports):
         model.calibrate(torch.from_numpy(self.standardized["train"][:FEW].astype(np.float32)))
         model.freeze()
         network = lower(model.eval())
-        for backend in self.experiment.firmware_backends:
+        if self.dialect:
+            try:
+                to_onnx.plan_network(network, self.dialect)
+            except to_qonnx.NotExact as error:
+                where = f"before training, plan {self.plan_names[0]}"
+                self.reporter.warning(f"{self.without_dialect(where, error)}. After training it may be refused")
+        for backend in wanted:
             try:
                 to_hls.design(network, dataclasses.replace(self.experiment.hls, backend=backend))
             except to_qonnx.NotExact as error:

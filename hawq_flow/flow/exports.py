@@ -76,7 +76,11 @@ class Exports(Maker):
         }
 
         def build(folder: Path) -> None:
-            to_qonnx.save(to_onnx.export(self.network(name), self.dialect), folder / "model.onnx")
+            try:
+                model = to_onnx.export(self.network(name), self.dialect)
+            except to_qonnx.NotExact as error:
+                raise FlowError(self.without_dialect(f"plan {name}", error)) from error
+            to_qonnx.save(model, folder / "model.onnx")
 
         return self._make("export", f"onnx/{name}", depends, build)
 
@@ -142,3 +146,8 @@ class Exports(Maker):
         layers = {op.name: op.layer for op in network.ops}
         named = f"layer {layers[name]!r}" if layers.get(name) else name
         return f"{where}, {named}: {reason}{self.way_out}"
+
+    def without_dialect(self, where: str, error: to_qonnx.NotExact) -> str:
+        """A refusal of standard ONNX, with the way out."""
+        asked = f"dialect = {self.dialect.value!r} in [onnx]" if self.dialect else "standard ONNX"
+        return f"{where}, {asked}: {error}"

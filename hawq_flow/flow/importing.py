@@ -13,20 +13,20 @@ The folder of an import::
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hawq_flow import costs, coverage, equality, from_onnx, store
 from hawq_flow.flow.exports import Exports
 from hawq_flow.flow.making import FlowError, once, write
+from hawq_flow.flow.rows import load_data
 from hawq_flow.from_onnx import Imported
 from hawq_flow.numeric import IntArray
 from hawq_flow.prove import drawn, prove
@@ -53,7 +53,9 @@ class ImportConfig:
         As for :func:`hawq_flow.from_onnx.read`.
     data:
         An ``.npy`` of raw inputs (n, *shape) in the file's own order, or an ``.npz`` with them as ``x`` and, if there
-        are labels, class numbers (n,) as ``y``; None: inputs are drawn.
+        are labels, class numbers (n,) as ``y``, or a text file of numbers, a row a line; None: inputs are drawn.
+    labels:
+        Class numbers (n,) in a file of their own: ``.npy``, or text.
     rows:
         Inputs drawn where there is no data.
     hls, backends:
@@ -64,6 +66,7 @@ class ImportConfig:
     snap: float | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
     data: Path | None = None
+    labels: Path | None = None
     rows: int = 1000
     backends: tuple[str, ...] = ()
     hls: HlsConfig = field(default_factory=HlsConfig)
@@ -71,6 +74,8 @@ class ImportConfig:
     def __post_init__(self) -> None:
         if self.rows < 1:
             raise ValueError(f"rows {self.rows}; expected 1 or more inputs to draw")
+        if self.labels is not None and self.data is None:
+            raise ValueError(f"labels {self.labels} without data; labels are of given inputs: give both")
 
 
 class Import(Exports):
@@ -105,6 +110,8 @@ class Import(Exports):
     @cached_property
     def imported(self) -> Imported:
         """The file, read."""
+        if not self.config.model.is_file():
+            raise FlowError(f"{self.config.model}: no such file; give an ONNX file")
         return from_onnx.read(self.config.model, snap=self.config.snap, inputs=self.config.inputs)
 
     @cached_property
@@ -112,7 +119,9 @@ class Import(Exports):
         """Raw inputs by the file's names and in its order, and labels where there are any."""
         if self.config.data is None:
             return None
-        return _load(self.config.data, [entry.source for entry in self.imported.inputs])
+        shapes = {entry.source: entry.shape for entry in self.imported.inputs}
+        classes = min(math.prod(entry.shape) for entry in self.imported.outputs)
+        return load_data(self.config.data, self.config.labels, shapes, classes)
 
     @cached_property
     def integers(self) -> dict[str, IntArray]:
@@ -125,7 +134,8 @@ class Import(Exports):
     def _compared_on(self) -> dict[str, Any]:
         if self.config.data is None:
             return {"drawn": self.config.rows}
-        return {"data": store.file_digest(self.config.data)}
+        labels = None if self.config.labels is None else store.file_digest(self.config.labels)
+        return {"data": store.file_digest(self.config.data), "labels": labels}
 
     # ---------------------------------------------------------------------------------------------------- artifacts
 
@@ -171,6 +181,7 @@ class Import(Exports):
     def original(self, name: str) -> Artifact:
         """``original.json``: the integer network against the imported file, run as it is."""
         depends = {
+            "file": store.file_digest(self.config.model),
             "network": self.network_artifact(name).digest,
             "rows": self._compared_on,
             "code": store.code_digest("from_onnx"),
@@ -190,7 +201,8 @@ class Import(Exports):
             "network": self.network_artifact(NAME).digest,
             "equality": self.equality(NAME).digest,
             "original": self.original(NAME).digest,
-            "code": store.code_digest("costs"),
+            "name": self.config.model.name,
+            "code": [store.code_digest("costs"), store.code_digest("flow.importing")],
         }
         return self._make("report", "report", depends, lambda folder: write(folder / "import.md", self._page()))
 
@@ -205,6 +217,7 @@ class Import(Exports):
                 if not self.imported.snaps
                 else f"{len(self.imported.snaps)} rescales of the file were changed within the accepted bound:",
                 *(["", *remarks] if remarks else []),
+                *(f"\n**{problem}**" for problem in self._problems),
                 "\n## Layers\n",
                 costs.markdown(costs.layers(self.network(NAME))),
                 equality.markdown(certificate, f"Equality, on {inputs}"),
@@ -213,6 +226,18 @@ class Import(Exports):
                 "\n".join(f"- {line}" for line in agreement(self.original(NAME).json("original.json"))) + "\n",
             ]
         )
+
+    @property
+    def _stale(self) -> list[Path]:
+        """Projects of other back ends that an earlier import left."""
+        current = {self.hls(NAME, backend).path for backend in self.config.backends}
+        return sorted({path.parent for path in self.firmware_folder.glob(f"*/*/{store.MANIFEST}")} - current)
+
+    @property
+    def _problems(self) -> list[str]:
+        """Why equality on these inputs proves little, if so."""
+        outputs = [output.name for output in self.network(NAME).outputs]
+        return coverage.problems(outputs, self.equality(NAME).json("coverage.json"))
 
     @property
     def _remarks(self) -> list[str]:
@@ -250,6 +275,12 @@ class Import(Exports):
                 equality.require(certificate)
             except equality.EqualityError as error:
                 raise FlowError(str(error)) from error
+            for problem in self._problems:
+                if self.config.data is not None:
+                    raise FlowError(f"{self.config.data}: {problem}")
+                self.reporter.warning(problem)
+            for stale in self._stale:
+                self.reporter.warning(f"{stale}: a project of an earlier import; not of this one. Delete it")
             names = ", ".join(certificate["backends"])
             self.reporter.result(f"0 mismatches on {certificate['samples']:,} samples ({names})")
             for line in agreement(self.original(NAME).json("original.json")):
@@ -272,30 +303,3 @@ def agreement(found: Mapping[str, Any]) -> list[str]:
             right = entry["accuracy"]
             lines.append(f"{name}: accuracy {right['integers']:.2%} in integers, {right['original']:.2%} of the file")
     return lines
-
-
-def _load(path: Path, inputs: Sequence[str]) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
-    """Raw inputs by the file's names, and labels if there are any, from an ``.npy`` or ``.npz``."""
-    wanted = " and ".join(inputs) if len(inputs) > 1 else "x"
-    if not path.is_file():
-        raise FlowError(f"{path}: no such file; give an .npy of inputs, or an .npz with {wanted} and, if any, labels y")
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise FlowError(f"{path}: not an array file: {error}") from error
-    if isinstance(loaded, np.ndarray):
-        arrays, labels = {"x": loaded}, None
-    else:
-        with loaded:
-            arrays = {name: loaded[name] for name in loaded.files}
-        labels = arrays.pop("y", None)
-    names = ["x"] if len(inputs) == 1 else list(inputs)
-    if not set(names) <= set(arrays):
-        raise FlowError(f"{path}: holds {', '.join(arrays) or 'nothing'}; expected the inputs as {wanted}")
-    given = dict(zip(inputs, (arrays[name] for name in names), strict=True))
-    rows = {len(array) for array in given.values()}
-    if len(rows) > 1 or not min(rows):
-        raise FlowError(f"{path}: {' and '.join(map(str, sorted(rows)))} rows; expected at least one, as many of each")
-    if labels is not None and labels.shape != (min(rows),):
-        raise FlowError(f"{path}: labels of shape {labels.shape} for {min(rows)} rows; expected one class number a row")
-    return given, labels

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -136,3 +139,69 @@ class Imported:
         zero = np.broadcast_to(entry.zero_point, value.shape).reshape(-1)[entry.order]
         scale, offset = (part.reshape(-1)[entry.order] for part in whole)
         return scale, offset - scale * zero
+
+
+ORIGIN = "origin"
+"""Key of the network's metadata under which :func:`origin` travels with it into every export and project."""
+
+
+def origin(network: IntegerNetwork, inputs: Sequence[ImportedInput], outputs: Sequence[ImportedOutput]) -> str:
+    """Where the file's inputs and outputs are in the network, as JSON: what its integers need beside scales.
+
+    ::
+
+        {"inputs": [{"name", "source", "shape", "order"}],
+         "outputs": [{"name", "source", "shape", "order", "scale", "offset", "left"}], "note": str}
+
+    ``shape`` is the file's. ``order`` says how elements go from the file's input into the network's, and from the
+    network's output into the file's: null where they keep their order, ``{"transpose": axes}``, else
+    ``{"places": [...]}`` (element i is the other's ``places[i]``, flat). ``offset`` is to be added to
+    ``scale * (integer - zero_point)``; both broadcast over the network's value. ``left`` is the function of the file
+    that follows its integers and was left out.
+    """
+
+    def numbers(rationals: Rationals) -> Any:
+        return np.array([float(value) for value in rationals.ravel()]).reshape(rationals.shape).tolist()
+
+    return json.dumps(
+        {
+            "inputs": [
+                {
+                    "name": entry.name,
+                    "source": entry.source,
+                    "shape": list(entry.shape),
+                    "order": _order(entry.order, entry.shape),
+                }
+                for entry in inputs
+            ],
+            "outputs": [
+                {
+                    "name": entry.name,
+                    "source": entry.source,
+                    "shape": list(entry.shape),
+                    "order": _order(entry.order, network.values[entry.name].shape),
+                    "scale": numbers(entry.scale),
+                    "offset": numbers(entry.offset),
+                    "left": entry.left,
+                }
+                for entry in outputs
+            ],
+            "note": (
+                "real output = scale * (integer - zero_point) + offset, before the function named by 'left'. order "
+                "makes the network's input of the file's and the file's output of the network's, batch excluded: "
+                "{'transpose': axes} is numpy.transpose(x, axes), {'places': p} is x.ravel()[p], null keeps the order."
+            ),
+        }
+    )
+
+
+def _order(places: IntArray, shape: tuple[int, ...]) -> dict[str, list[int]] | None:
+    """How ``places`` takes elements out of an array of that shape: not at all, as a transpose, or place by place."""
+    natural = np.arange(places.size)
+    if np.array_equal(places, natural):
+        return None
+    if places.size == int(np.prod(shape)) and len(shape) <= 4:
+        for axes in itertools.permutations(range(len(shape))):
+            if np.array_equal(natural.reshape(shape).transpose(axes).ravel(), places):
+                return {"transpose": list(axes)}
+    return {"places": places.tolist()}

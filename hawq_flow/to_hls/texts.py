@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -121,6 +122,44 @@ def reuse(manifest: Mapping[str, Any]) -> str:
     return f"reuse factors {', '.join(f'{name} {factor}' for name, factor in taken.items())} ({asked} asked for)"
 
 
+def _origin(manifest: Mapping[str, Any]) -> str:
+    """Where an imported network came from, and what its integers need beside scales; nothing for others."""
+    metadata = manifest["metadata"]
+    if "origin" not in metadata:
+        return ""
+    origin = json.loads(metadata["origin"])
+
+    def moved(order: Mapping[str, Any] | None) -> str:
+        if order is None:
+            return "in its order"
+        return f"transposed by {order['transpose']}" if "transpose" in order else "in an order of its own"
+
+    lines = [
+        f"* input `{e['name']}` is the file's `{e['source']}` of shape {e['shape']}, {moved(e['order'])}"
+        for e in origin["inputs"]
+    ]
+    for e in origin["outputs"]:
+        offsets = [f"{v:.6g}" for v in _flat(e["offset"])]
+        shown = ", ".join(dict.fromkeys(offsets)) if len(set(offsets)) == 1 else ", ".join(offsets[:16])
+        lines.append(
+            f"* output `{e['name']}` is the file's `{e['source']}` of shape {e['shape']}, {moved(e['order'])}; real = "
+            f"scale * (integer - zero_point) + offset, offset {shown}{', ...' if len(offsets) > 16 else ''}"
+            + (f"; the file applies {e['left']} to it, which is not in the firmware" if e["left"] else "")
+        )
+    return f"""
+## Where it came from
+
+Imported from `{metadata["source"]}` ({metadata["source_producer"] or "of an unnamed tool"}), sha256
+`{metadata["source_sha256"]}`. `origin` in the metadata of `{MANIFEST}` has what follows in full:
+
+{chr(10).join(lines)}
+"""
+
+
+def _flat(values: Any) -> list[float]:
+    return [v for part in values for v in _flat(part)] if isinstance(values, list) else [float(values)]
+
+
 def readme(manifest: Mapping[str, Any]) -> str:
     """What an FPGA team needs to know."""
     config = manifest["config"]
@@ -154,7 +193,7 @@ An input integer is `clip(rint((raw - mean) / std / scale) + zero_point, low, hi
 an output means `scale * (integer - zero_point)`. Scales, zero points, mean and standard deviation are in `{MANIFEST}`
 and broadcast over one sample in the network's order; they are annotations, the firmware computes on integers only.
 **The host clips**: the firmware does not check its input, and a value outside the range may wrap.
-
+{_origin(manifest)}
 ## Rebuild and check
 
 * `make check` compiles the C simulation with g++ and compares it with `tb_data`: exit code 1 on the first difference.

@@ -237,7 +237,7 @@ def value_infos(
 
 def _metadata(network: IntegerNetwork, carried: str) -> dict[str, str]:
     """Strings for ``metadata_props``: what a reader of the file needs to feed it and to read its answer."""
-    values = network.values
+    values, imported = network.values, "origin" in dict(network.metadata)
 
     def annotation(spec: Any, fields: Sequence[str]) -> dict[str, Any]:
         value = values[spec.name]
@@ -254,6 +254,7 @@ def _metadata(network: IntegerNetwork, carried: str) -> dict[str, str]:
             f"Inputs and outputs are integers carried in {carried}. "
             "Input: rint((raw - mean) / std / scale) + zero_point, clipped to range. "
             "Output: real = scale * (integer - zero_point)."
+            + (" This network was imported: network.origin has offsets to add, and orders." if imported else "")
         ),
         **{f"network.{key}": text for key, text in network.metadata},
     }
