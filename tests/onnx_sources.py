@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -197,11 +198,16 @@ def exact_run(model: onnx.ModelProto, feeds: dict[str, Any], wanted: Sequence[st
             case "Flatten":
                 out = x[0].reshape(len(x[0]), -1)
             case "Reshape":
-                out = x[0].reshape([len(x[0]), *(int(n) for n in x[1].reshape(-1)[1:])])
+                shape = [int(n) for n in x[1].reshape(-1)]
+                out = x[0].reshape(shape if shape[0] == -1 else [len(x[0]), *shape[1:]])
             case "Transpose":
                 out = np.transpose(x[0], a["perm"])
             case "Concat":
                 out = np.concatenate(x, a["axis"])
+            case "Sum":
+                out = sum(x[1:], x[0])
+            case "Max":
+                out = functools.reduce(lambda p, q: _each(max, p, q), x)
             case "Round":
                 out = _each(lambda v: F(round(v)), x[0])
             case "Identity" | "Cast":

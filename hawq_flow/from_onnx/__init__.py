@@ -19,10 +19,11 @@ Float32 executors round every product and sum; the network computes the numbers 
 What integers cannot carry is refused all at once, by node, with the reason (:class:`ImportRefused`). What a model does
 after its last integers (a softmax) is left in float and said.
 
-Modules: ``source`` (the file, checked), ``affine`` (rationals), ``tensors`` (what is known of each tensor), ``levels``
-and ``fitting`` (staircases, and rescales that equal them), ``building`` (the network as it grows), ``quantizing`` and
-``clamping`` (quantizers and clips as ops), ``layers``, ``rules_quant``, ``rules_math``, ``rules_shape`` (one function
-for each operator), ``reading`` (the walk), ``result``, ``comparing`` (the certificate), ``refusals``.
+Modules: ``source`` (the file, checked), ``folding`` (nodes of constants), ``affine`` (rationals), ``tensors`` (what is
+known of each tensor), ``elements`` (types that wrap or round, and proof that they do not), ``levels`` and ``fitting``
+(staircases, and rescales that equal them), ``building`` (the network as it grows), ``quantizing`` and ``clamping``
+(quantizers and clips as ops), ``layers``, ``rules_quant``, ``rules_math``, ``rules_shape`` (one function for each
+operator), ``reading`` (the walk), ``result``, ``comparing`` (the certificate), ``refusals``.
 """
 
 from hawq_flow.from_onnx.comparing import compare

@@ -54,6 +54,11 @@ def full(array: Rationals, shape: tuple[int, ...]) -> Rationals:
     return np.broadcast_to(array, shape)
 
 
+def divisor(array: Rationals) -> Rationals:
+    """The numbers to divide by: 1 in place of 0."""
+    return np.array([v or Fraction(1) for v in array.ravel()] + [None], dtype=object)[:-1].reshape(array.shape)
+
+
 def only(array: Rationals) -> Fraction | None:
     """The single number of a uniform array, or None."""
     return array.reshape(-1)[0] if array.size == 1 else None

@@ -307,8 +307,7 @@ class Builder:
             return tensor
         op = self.own(tensor)
         shape = self.values[tensor.name].shape
-        by_channel = bias.size in (1, shape[0]) and bias.shape[:1] in ((1,), (shape[0],))
-        if isinstance(op, Dense | Conv) and op.accumulator is None and by_channel:
+        if isinstance(op, Dense | Conv) and op.accumulator is None and _by_channel(bias, shape):
             total = op.bias + np.broadcast_to(bias.reshape(-1), op.bias.shape)
             if int(significant_bits(total).max()) <= 24:
                 self.replace(dataclasses.replace(op, bias=total))
@@ -325,7 +324,7 @@ class Builder:
             return tensor
         units = np.asarray(offset / scale, dtype=object)
         shape = self.values[tensor.name].shape
-        if any(v.denominator != 1 or abs(v) >= 1 << 40 for v in units.ravel()) or units.size not in (1, shape[0]):
+        if any(v.denominator != 1 or abs(v) >= 1 << 40 for v in units.ravel()) or not _by_channel(units, shape):
             return tensor
         bias = np.array([int(v) for v in units.ravel()], dtype=np.int64).reshape(units.shape)
         moved = self.shifted(tensor, bias, tensor.name)
@@ -341,7 +340,7 @@ class Builder:
         op = self.own(tensor)
         shape = self.values[tensor.name].shape
         positive = dataclasses.replace(tensor, scale=np.abs(tensor.scale))
-        if isinstance(op, Dense | Conv) and op.accumulator is None and sign.size in (1, shape[0]):
+        if isinstance(op, Dense | Conv) and op.accumulator is None and _by_channel(sign, shape):
             rows = np.broadcast_to(sign.reshape(-1), op.bias.shape)
             weight = op.weight * rows.reshape((-1,) + (1,) * (op.weight.ndim - 1))
             self.replace(dataclasses.replace(op, weight=weight, bias=op.bias * rows))
@@ -360,6 +359,11 @@ class Builder:
                 needed |= set(op.inputs)
         inputs = tuple(draft.spec() for draft in self.inputs.values() if draft.name in needed)
         return IntegerNetwork(inputs, tuple(reversed(kept)), outputs, tuple(metadata.items()))
+
+
+def _by_channel(array: NDArray[Any], shape: tuple[int, ...]) -> bool:
+    """Whether an array over a value of ``shape`` has one number, or one for each channel (and not for each column)."""
+    return array.size == 1 or array.shape == (shape[0],) + (1,) * (len(shape) - 1)
 
 
 def over(builder: Builder, name: str, index: IntArray, scale: Rationals, offset: Rationals) -> Tensor:

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from hawq_flow.from_onnx.affine import Rationals, aligned, compress, exact, full, only
+from hawq_flow.from_onnx.affine import Rationals, aligned, compress, divisor, exact, full, only, whole
 from hawq_flow.from_onnx.building import Builder
 from hawq_flow.from_onnx.refusals import Refuse, Snap
 from hawq_flow.from_onnx.tensors import Tensor, fresh
@@ -76,7 +76,9 @@ def clipped(builder: Builder, name: str, source: str, low: IntArray, high: IntAr
         one = np.ones((), np.int64)
         return builder.add(Requantize(builder.name(f"{name}{step}"), source, one, zero, offset, type))
 
-    floor, ceiling = np.maximum(low, value.low.min()), np.minimum(high, value.high.max())
+    # A range wholly outside of the interval is one integer: its end next to the interval.
+    floor = np.minimum(np.maximum(low, value.low.min()), high)
+    ceiling = np.maximum(np.minimum(high, value.high.max()), low)
     if low.size == 1 and high.size == 1:
         wanted = range_type(np.asarray(low if below else floor), np.asarray(high if above else ceiling))
         if (not below or wanted.range[0] == low.min()) and (not above or wanted.range[1] == high.max()):
@@ -88,7 +90,7 @@ def clipped(builder: Builder, name: str, source: str, low: IntArray, high: IntAr
         shift = np.asarray(high - type.range[1], dtype=np.int64)
         source = saturating("_high", source, -shift, type)
     if below:  # the lower bound becomes 0
-        width = int((np.minimum(high, value.high.max()) - low).max())
+        width = int((ceiling - low).max())
         source = saturating("_low", source, np.asarray(shift - low), IntType.holding(0, width))
         shift = np.asarray(low, dtype=np.int64)
     return source, shift
@@ -134,8 +136,8 @@ def materialized(builder: Builder, tensor: Tensor, name: str, what: str) -> Tens
     scale, offset, low, high = (
         builder.spread(tensor, part) for part in (tensor.scale, tensor.offset, tensor.low, tensor.high)
     )
-    if any(v == 0 for v in scale.ravel()):
-        raise Refuse(f"{what} reads a clipped constant channel (scale 0)")
+    # A constant channel (scale 0) has no clip pending: `Tensor.clamp` put it into the offset.
+    scale = divisor(scale)
     ends = [(end - offset) / scale for end in (low, high)]
     shape = np.broadcast_shapes(*(end.shape for end in ends))
     first, last = builder.interval(tensor.name, shape)
@@ -152,8 +154,7 @@ def materialized(builder: Builder, tensor: Tensor, name: str, what: str) -> Tens
         if builder.snap is None:
             raise Refuse(
                 f"{what} needs integers, but a ReLU or clip before it binds between two of them, {float(error):.2g} "
-                f"accumulator units off ({len(off)} bounds): the bias is not on the grid of its sums. Quantize after "
-                "the ReLU, quantize the bias, or accept rounding it with snap"
+                f"accumulator units off ({len(off)} bounds): {_culprit(offset, scale)}, or accept rounding it with snap"
             )
         builder.snaps.append(Snap(name, 0.0, float(error), len(off), int((last - first + 1).sum()), 1))
         tensor, bound = _rounded_bias(builder, tensor, bound, binds)
@@ -163,6 +164,11 @@ def materialized(builder: Builder, tensor: Tensor, name: str, what: str) -> Tens
             dtype=np.int64,
         ).reshape(shape)
         for end, does, edge in zip(bound, binds, (first, last), strict=True)
+    )
+    # A clip wholly outside of a channel's interval binds at one end only, where the other end lies beyond the edge.
+    least, most = (
+        np.minimum(least, np.where(binds[1], most, least)),
+        np.maximum(most, np.where(binds[0], least, most)),
     )
     plain = dataclasses.replace(tensor, low=_none(tensor, -1), high=_none(tensor, 1))
     if not (binds[0].any() or binds[1].any()):
@@ -186,6 +192,13 @@ def materialized(builder: Builder, tensor: Tensor, name: str, what: str) -> Tens
     return fresh(plain.name, plain.index, tensor.scale, compress(tensor.offset + tensor.scale * back))
 
 
+def _culprit(offset: Rationals, scale: Rationals) -> str:
+    """What is off the grid where a clip binds between two integers, and the fix."""
+    if whole(compress(np.asarray(offset / scale, dtype=object))):
+        return "the clip's bound is not on the grid of the integers it clips. Quantize after the clip, move the bound"
+    return "the bias is not on the grid of its sums. Quantize after the ReLU, quantize the bias"
+
+
 def _is_type(least: IntArray, most: IntArray) -> bool:
     return type_of(least, most)[0] is not None
 
@@ -198,7 +211,7 @@ def _rounded_bias(
     builder: Builder, tensor: Tensor, bound: list[Rationals], binds: list[NDArray[np.bool_]]
 ) -> tuple[Tensor, list[Rationals]]:
     """The tensor with its offset moved to the nearest multiple of its scale, and the bounds as whole numbers."""
-    units = tensor.offset / tensor.scale
+    units = tensor.offset / divisor(tensor.scale)
     rounded = np.array([Fraction(round(v)) for v in units.ravel()], dtype=object).reshape(units.shape)
     ends = [
         np.array(
@@ -207,4 +220,5 @@ def _rounded_bias(
         )[:-1].reshape(end.shape)
         for end, does in zip(bound, binds, strict=True)
     ]
-    return dataclasses.replace(tensor, offset=compress(rounded * tensor.scale)), ends
+    offset = np.where(tensor.scale == 0, tensor.offset, rounded * tensor.scale)
+    return dataclasses.replace(tensor, offset=compress(offset)), ends

@@ -25,12 +25,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hawq_flow.from_onnx.levels import Mode, Target
+from hawq_flow.from_onnx.levels import MOST_LEVELS, Mode, Target
+from hawq_flow.from_onnx.refusals import Refuse
+from hawq_flow.network import MAX_TABLE
 from hawq_flow.numeric import MAX_SHIFT, IntArray, Rounding, shift_round, significant_bits
 
 CONSTANT_BITS = 24
@@ -45,8 +47,6 @@ _SAME = {
     (Mode.FLOOR, Rounding.HALF_UP),
 }
 """A file's rounding that an IR's is for every real number, but for an addend (floor(y) is half up of y - 1/2)."""
-MOST_LEVELS = 1 << 20
-"""Levels whose thresholds are written down; beyond, only a scale that is dyadic already is carried."""
 _FACTORS = 1 << 16
 """First factors tried when a multiplier is split."""
 
@@ -95,6 +95,21 @@ def _tightest(numerator: IntArray, denominator: IntArray, allowed: IntArray, low
     return _End(best, all(k for v, k in ends if v == best))
 
 
+def _hull(x: IntArray, y: IntArray, among: NDArray[np.bool_], sign: int) -> IntArray:
+    """Places of the points on the upper (``sign`` 1) or lower (-1) hull of ascending points, with few others."""
+    places = np.flatnonzero(among)
+    if not places.size or int(np.ptp(x[places])).bit_length() + int(np.ptp(y[places])).bit_length() > 60:
+        return places
+    while True:
+        u, v = x[places], y[places]
+        # A point strictly on the inner side of its neighbours' chord is none of the hull.
+        turn = (u[1:-1] - u[:-2]) * (v[2:] - v[:-2]) - (v[1:-1] - v[:-2]) * (u[2:] - u[:-2])
+        inner = sign * turn > 0
+        if not inner.any():
+            return places
+        places = places[np.concatenate([[True], ~inner, [True]])]
+
+
 @dataclass(frozen=True)
 class _Staircase:
     """Levels with the first integer of each, int64, and which side of each step is a condition.
@@ -112,15 +127,27 @@ class _Staircase:
     def of(cls, target: Target) -> _Staircase:
         levels, thresholds = target.steps
         low, high = target.level(target.first), target.level(target.last)
-        inside = [(q, t, True, True) for q, t in zip(levels.tolist(), thresholds.tolist(), strict=True)]
-        if target.low != low:
-            inside.insert(0, (low, target.first, True, False))
-        if target.high != high:
-            inside.append((high + 1, target.last + 1, False, True))
-        columns = list(zip(*inside, strict=True)) or [(), (), (), ()]
-        integers = [np.array(column, dtype=np.int64) for column in columns[:2]]
-        sides = [np.array(column, dtype=bool) for column in columns[2:]]
-        return cls(integers[0], integers[1], sides[0], sides[1])
+        below = [(low, target.first)] if target.low != low else []
+        above = [(high + 1, target.last + 1)] if target.high != high else []
+        ends = [np.array(end, dtype=np.int64).reshape(-1, 2) for end in (below, above)]
+        every = np.concatenate([ends[0], np.stack([levels, thresholds], axis=1), ends[1]])
+        place = np.arange(len(every))
+        return cls(every[:, 0], every[:, 1], place < len(every) - len(above), place >= len(below))
+
+    @cached_property
+    def binding(self) -> _Staircase:
+        """The steps that can bind: those on the convex hull of the points (integer, level), for each side.
+
+        A line passes above all first integers when it passes above their upper hull, and below all predecessors when it
+        passes below their lower hull; points inside are implied. Points on the hull's edges stay: their ties differ.
+        """
+        at, before = (
+            _hull(self.thresholds, self.levels, self.reach, 1),
+            _hull(self.thresholds, self.levels, self.stay, -1),
+        )
+        both = np.concatenate([at, before])
+        side = np.arange(len(both)) < len(at)
+        return _Staircase(self.levels[both], self.thresholds[both], side, ~side)
 
 
 def slopes(
@@ -246,7 +273,7 @@ def fit(target: Target, rounding: Rounding, inner: int = 0, *, plain: bool = Fal
     direct = _direct(target, rounding, inner, plain) if same else None
     if direct is not None:
         return direct
-    if target.level(target.last) - target.level(target.first) > MOST_LEVELS:
+    if target.span > MOST_LEVELS:
         return None
     steps = _Staircase.of(target)
     for split in (False,) if plain else (False, True):
@@ -292,7 +319,7 @@ def _try(
     magnitude = (max(abs(target.first), abs(target.last)) << fine) + abs(extra)
     if _bits(extra) > CONSTANT_BITS or _bits(offset) > CONSTANT_BITS or magnitude >= 1 << 60:
         return None
-    interval = slopes(steps, 1 << fine, extra, offset, rounding)
+    interval = slopes(steps.binding, 1 << fine, extra, offset, rounding)
     if interval is None:
         return None
     found = simplest(*interval, target.slope / (1 << fine), magnitude, split)
@@ -363,9 +390,19 @@ def _clipped(found: Fit, target: Target, a: IntArray) -> IntArray:
 
 
 def change(found: Fit, target: Target) -> Change:
-    """What a fit changes of its target over the whole interval, counted exactly from both sides' thresholds."""
+    """What a fit changes of its target over the whole interval, counted exactly: from both sides' thresholds, or
+    integer by integer where these are fewer. ``Refuse`` where both are too many to count.
+    """
     ends = np.array([target.first, target.last], dtype=np.int64)
     new = _clipped(found, target, ends)
+    if max(target.span, int(new[1] - new[0])) > MOST_LEVELS:
+        if target.size > MAX_TABLE:
+            raise Refuse(
+                f"its scale would have to change, over {target.span + 1} levels of {target.size} integers, too many to "
+                "count what that does; use fewer bits"
+            )
+        apart = np.abs(_clipped(found, target, np.arange(target.first, target.last + 1)) - target.table)
+        return _change(found, target, int((apart > 0).sum()), int(apart.max()))
     low = min(int(new[0]), target.level(target.first))
     levels, thresholds = target.steps
     wanted = np.arange(low + 1, max(int(new[1]), target.level(target.last)) + 1, dtype=np.int64)
@@ -376,6 +413,11 @@ def change(found: Fit, target: Target) -> Change:
     breaks = np.unique(np.concatenate([ours, theirs, ends[:1], ends[1:] + 1]))
     starts, lengths = breaks[:-1], np.diff(breaks)
     apart = np.abs(np.searchsorted(ours, starts, side="right") - np.searchsorted(theirs, starts, side="right"))
+    return _change(found, target, int(lengths[apart > 0].sum()), int(apart.max(initial=0)))
+
+
+def _change(found: Fit, target: Target, integers: int, levels: int) -> Change:
+    """A fit's errors of slope and bias, beside what was counted."""
     slope = Fraction(found.factor * found.multiplier << found.fine, 1 << found.shift)
     lead = _lead(target.mode, found.rounding)
     bias = (target.intercept + lead - (found.offset - target.outer)) / target.slope if target.slope else Fraction(0)
@@ -383,10 +425,15 @@ def change(found: Fit, target: Target) -> Change:
     return Change(
         float(abs(slope / target.slope - 1)) if target.slope else 0.0,
         float(abs(given - bias)) if target.slope else 0.0,
-        int(lengths[apart > 0].sum()),
-        target.last - target.first + 1,
-        int(apart.max(initial=0)),
+        integers,
+        target.size,
+        levels,
     )
+
+
+def many(targets: Sequence[Target]) -> bool:
+    """Whether the levels of all targets are too many to search each of them for what cannot be."""
+    return sum(min(target.span, target.size) for target in targets) > MOST_LEVELS
 
 
 def fit_all(
@@ -394,7 +441,8 @@ def fit_all(
 ) -> tuple[list[Fit], list[int]] | list[int]:
     """One fit for each target, of one rounding: (fits, places snapped), or the places that have no plain fit.
 
-    Plain and exact first; then, when the user accepts a bound, plain and snapped; then exact in more steps.
+    Plain and exact first; then, when the user accepts a bound, plain and snapped; then exact in more steps. Where the
+    levels of all targets are many, the first place without a fit ends the search: then only that one is returned.
     """
     mode = targets[0].mode
     order = [rounding for rounding in Rounding if (mode, rounding) in _SAME] or [Rounding.FLOOR]
@@ -402,12 +450,19 @@ def fit_all(
     own = order[0]
     pairs = list(zip(targets, inner, strict=True))
 
-    def fits(rounding: Rounding, plain: bool) -> list[Fit | None]:
-        return [fit(target, rounding, z, plain=plain) for target, z in pairs]
+    every = snap is not None or not many(targets)
+
+    def fits(rounding: Rounding) -> list[Fit | None]:
+        result: list[Fit | None] = []
+        for target, z in pairs:
+            result.append(fit(target, rounding, z, plain=True))
+            if not (result[-1] or every):
+                break
+        return result
 
     plain: list[Fit | None] = []
     for rounding in order:
-        found_all = fits(rounding, True)
+        found_all = fits(rounding)
         if all(found_all):
             return [found for found in found_all if found], []
         plain = plain or found_all

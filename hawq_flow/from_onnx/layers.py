@@ -31,6 +31,10 @@ def grid_of(const: Const, what: str = "weights") -> Grid:
     if const.grid is not None:
         return const.grid
     array = const.array
+    if not array.size or not array.ndim:
+        raise Refuse(f"{what} of shape {array.shape}; expected an axis at least, and elements")
+    if array.dtype.kind not in "iubf":
+        raise Refuse(f"{what} of {array.dtype}; expected numbers")
     if array.dtype.kind in "iub":
         return Grid(array.astype(np.int64), exact(np.ones((1,) * array.ndim, np.int64)))
     if not np.isfinite(array).all():
@@ -106,7 +110,7 @@ def _input_grid(tensor: Tensor, scale: Rationals) -> tuple[Fraction, IntArray]:
 
 
 def dense(node: Node, tensor: Tensor, weights: Const, what: str = "weights") -> Tensor:
-    """``tensor @ weights``: tensor (1, features) or (1, positions, features), weights (features, outputs)."""
+    """``tensor @ weights``: tensor (1, features) or (positions..., features), weights (features, outputs)."""
     grid = grid_of(weights, what)
     if weights.array.ndim != 2 or tensor.shape[-1] != weights.shape[0]:
         raise Refuse(f"multiplies {tensor.shape} with weights of {weights.shape}; expected (features, outputs)")
@@ -135,11 +139,14 @@ def dense(node: Node, tensor: Tensor, weights: Const, what: str = "weights") -> 
 
 
 def _pointwise(node: Node, tensor: Tensor, grid: Grid, out: Rationals) -> Tensor:
-    """A matrix product along the last axis of (1, positions..., features): a convolution with a kernel of ones."""
+    """A matrix product along the last axis of (positions..., features): a convolution with a kernel of ones.
+
+    The first axis is a position like the others: a Reshape to (-1, features) puts several into it for one row.
+    """
     builder = node.builder
     features, outputs = grid.integers.shape
-    positions = tensor.shape[1:-1]
-    flat = tensor.map(lambda a: np.moveaxis(a, -1, 1).reshape(1, features, -1))
+    positions = tensor.shape[:-1]
+    flat = tensor.map(lambda a: np.moveaxis(a, -1, 0).reshape(1, features, -1))
     scale, offset = flat.scale, flat.offset
     if any(part.shape[2] > 1 for part in (scale, offset)):
         raise Refuse("its input has a scale or offset for each position; expected one for each feature")
@@ -148,7 +155,7 @@ def _pointwise(node: Node, tensor: Tensor, grid: Grid, out: Rationals) -> Tensor
     weight = (grid.integers * ratio.reshape(-1, 1)).T[:, :, None]
     name = builder.name(node.name)
     made = builder.add(Conv(name, source, weight, np.zeros(outputs, np.int64), (1,), (0, 0), layer=name))
-    index = np.moveaxis(np.arange(outputs * math.prod(positions)).reshape(1, outputs, *positions), 1, -1)
+    index = np.moveaxis(np.arange(outputs * math.prod(positions)).reshape(outputs, *positions), 0, -1)
     whole = full(offset.reshape(-1, 1), (features, 1)) * grid.integers.astype(object)
     return fresh(
         made, np.ascontiguousarray(index), out * measure, compress(np.asarray(out * whole.sum(0), dtype=object))
@@ -178,7 +185,7 @@ def convolution(node: Node, tensor: Tensor, weights: Const, what: str = "weights
         raise Refuse(f"convolves {tensor.shape} with weights of {weights.shape} in {groups} groups")
     padding = pads(node, tensor.shape[2:], q.shape[2:], stride)
     if any(padding):
-        tensor = _centred(node, tensor)
+        tensor = centred(node, tensor)
     measure, q, out, offset = _channel_scales(tensor, q, out, groups)
     source = builder.laid_out(tensor, "a convolution")
     source, padding = _padded(node, tensor, source, padding, q.shape[2:])
@@ -254,7 +261,7 @@ def pad(node: Node, source: str, padding: list[int], value: int) -> str:
     return builder.add(Pad(builder.name(f"{node.name}_pad"), source, tuple(padding), value))
 
 
-def _centred(node: Node, tensor: Tensor) -> Tensor:
+def centred(node: Node, tensor: Tensor) -> Tensor:
     """A tensor whose real zero lies half way between two integers (a bipolar one) on twice finer integers."""
     scale, offset = only(tensor.scale), only(tensor.offset)
     if not scale or offset is None or (offset / scale).denominator != 2:

@@ -26,7 +26,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hawq_flow.from_onnx.refusals import Refuse
 from hawq_flow.numeric import IntArray
+
+MOST_LEVELS = 1 << 20
+"""Levels, or integers, that are written down one by one; beyond, only a scale that is dyadic already is carried."""
 
 
 class Mode(enum.Enum):
@@ -106,11 +110,30 @@ class Target:
         return q if self.low is None else max(q, self.low)
 
     @cached_property
+    def span(self) -> int:
+        """Highest level less lowest."""
+        return self.level(self.last) - self.level(self.first)
+
+    @cached_property
+    def size(self) -> int:
+        """Integers of the interval."""
+        return self.last - self.first + 1
+
+    @cached_property
+    def table(self) -> IntArray:
+        """The level of every integer; for few of them, whatever the levels."""
+        return np.array([self.level(a) for a in range(self.first, self.last + 1)], dtype=np.int64)
+
+    @cached_property
     def steps(self) -> tuple[IntArray, IntArray]:
         """(levels, thresholds): every level above the first integer's that is reached, and the first integer there.
 
         int64, ascending. A level that is jumped over has the threshold of the level jumped to.
         """
+        if self.span > MOST_LEVELS:
+            raise Refuse(
+                f"it has {self.span + 1} levels, more than the {MOST_LEVELS} that are compared; use fewer bits"
+            )
         levels = np.arange(self.level(self.first) + 1, self.level(self.last) + 1, dtype=np.int64)
         if levels.size == 0:
             return levels, levels

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from hawq_flow.from_onnx.affine import Rationals, aligned, compress, exact, floats, full, integers, whole
 from hawq_flow.from_onnx.building import Builder, InputDraft
 from hawq_flow.from_onnx.clamping import clipped, type_of, uniform
-from hawq_flow.from_onnx.fitting import CONSTANT_BITS, Fit, change, fit_all, snapped
+from hawq_flow.from_onnx.fitting import CONSTANT_BITS, Fit, change, fit_all, many, snapped
 from hawq_flow.from_onnx.levels import Mode, Target, round_exactly
 from hawq_flow.from_onnx.refusals import Refuse, Snap
 from hawq_flow.from_onnx.tensors import NO_HIGH, NO_LOW, Tabulated, Tensor, fresh, scalar
 from hawq_flow.network import MAX_TABLE, Lookup, Requantize
-from hawq_flow.numeric import IntArray, IntType, Rounding, shift_round
+from hawq_flow.numeric import IntArray, IntType, Rounding, shift_round, significant_bits
 
 _TRIAL = Fraction(1, 1 << 20)
 """Relative error with which a refusal says what snapping would change."""
@@ -214,15 +214,17 @@ def _output(builder: Builder, tensor: Tensor, made: str, q: Quantizer, moved: In
 def _as_table(builder: Builder, tensor: Tensor, targets: list[Target], name: str) -> str | None:
     """A quantizer that no rescale carries (a rounding that is not even across zero), written down."""
     target = targets[0]
-    size = target.last - target.first + 1
     same = {dataclasses.replace(t, first=0, last=0) for t in targets}
-    if len(same) > 1 or size > MAX_TABLE:
+    if len(same) > 1:
         return None
-    levels, thresholds = target.steps
-    a = np.arange(target.first, target.last + 1)
-    table = np.searchsorted(thresholds, a, side="right") + target.level(target.first)
-    del levels
-    return builder.add(Lookup(builder.name(name), tensor.name, table, target.first, f"rounding {target.mode.value}"))
+    value = builder.value(tensor)
+    first, last = int(value.low.min()), int(value.high.max())
+    if last - first >= MAX_TABLE:
+        return None
+    table = dataclasses.replace(target, first=first, last=last).table
+    if int(significant_bits(table).max()) > CONSTANT_BITS:
+        return None
+    return builder.add(Lookup(builder.name(name), tensor.name, table, first, f"rounding {target.mode.value}"))
 
 
 def _unfit(targets: list[Target], inner: list[int], missing: list[int], groups: int) -> str:
@@ -232,7 +234,8 @@ def _unfit(targets: list[Target], inner: list[int], missing: list[int], groups: 
         found = snapped(targets[i], Rounding.HALF_EVEN, inner[i], _TRIAL)
         if found is not None:
             changes.append(change(found, targets[i]))
-    where = f"{len(missing)} of its {groups} channels have" if groups > 1 else "it has"
+    count = f"{len(missing)} or more" if len(missing) == 1 and many(targets) else str(len(missing))
+    where = f"{count} of its {groups} channels have" if groups > 1 else "it has"
     text = (
         f"{where} a scale that no integer multiplier of {CONSTANT_BITS} bits and shift reproduces over all integers "
         f"that reach it ({targets[missing[0]].first} to {targets[missing[0]].last})"
@@ -317,6 +320,14 @@ def _looked_up(builder: Builder, tensor: Tabulated, q: Quantizer, name: str) -> 
     scale, inner, outer, low, high = (part.reshape(-1)[0] for part in parts)
     levels = []
     for value in tensor.table:
+        if math.isnan(value):
+            raise Refuse(f"quantizes a {tensor.function} that gives NaN for some integers")
+        if math.isinf(value):
+            end = high if value > 0 else low
+            if not isinstance(end, Fraction):
+                raise Refuse(f"rounds a {tensor.function} that is infinite for some integers; clip it, or its input")
+            levels.append(int(end))
+            continue
         level = round_exactly(Fraction(float(value)) / scale + inner, q.mode) + int(outer)
         levels.append(int(min(max(level, low if low != -math.inf else level), high if high != math.inf else level)))
     before = tensor.before

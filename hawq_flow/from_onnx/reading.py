@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from hawq_flow import __version__
-from hawq_flow.from_onnx import rules_math, rules_quant, rules_shape
+from hawq_flow.from_onnx import elements, rules_math, rules_quant, rules_shape
 from hawq_flow.from_onnx.affine import compress, exact, floats, full
 from hawq_flow.from_onnx.building import Builder, InputDraft
 from hawq_flow.from_onnx.clamping import materialized
+from hawq_flow.from_onnx.folding import constant_of, folded
 from hawq_flow.from_onnx.layers import grid_of
-from hawq_flow.from_onnx.nodes import Node
+from hawq_flow.from_onnx.nodes import Node, well_formed
 from hawq_flow.from_onnx.refusals import ImportRefused, Refusal, Refuse
-from hawq_flow.from_onnx.result import Imported, ImportedInput, ImportedOutput
-from hawq_flow.from_onnx.source import Source, load
+from hawq_flow.from_onnx.result import ORIGIN, Imported, ImportedInput, ImportedOutput, origin
+from hawq_flow.from_onnx.source import Source, integer_type, load
 from hawq_flow.from_onnx.tensors import Any_, Const, Known, Left, Tabulated, Tensor, Unknown, fresh, scalar
-from hawq_flow.network import NetworkError, OutputSpec, Requantize, verify
+from hawq_flow.network import LIMIT, NetworkError, OutputSpec, Requantize, verify
 from hawq_flow.numeric import IntType
 
 Rule = Callable[[Node], Known | list[Known]]
@@ -60,6 +59,7 @@ RULES: dict[str, Rule] = {
     "Cast": rules_quant.cast,
     **dict.fromkeys(("Round", "Floor", "Ceil"), rules_quant.rounding),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), rules_math.arithmetic),
+    "Sum": rules_math.summed,
     **dict.fromkeys(("Clip", "Min", "Max"), rules_math.clip),
     "Relu": rules_math.relu,
     "Neg": rules_math.negative,
@@ -108,7 +108,7 @@ _ELEMENTWISE = frozenset(
         "Round",
     ]
 )
-_OWN_TYPE = re.compile(r"(u?)int(\d+)(n?)\Z")
+_INTEGER = re.compile(r"(u?)int(\d+)\Z")
 _FIXED = re.compile(r"(?:ap_)?(u?)fixed<\s*(\d+)\s*,\s*(-?\d+)\s*(?:,.*)?>\Z")
 
 
@@ -150,6 +150,11 @@ class _Reading:
         self.builder.raw_shapes = source.inputs
         self.refusals: list[Refusal] = []
         self.known: dict[str, Any_] = {name: Const(array) for name, array in source.constants.items()}
+        self.elements: dict[str, elements.Element | None] = {
+            name: array.dtype for name, array in source.constants.items()
+        }
+        for info in source.model.graph.input:
+            self.elements.setdefault(info.name, elements.element(info.type.tensor_type.elem_type))
         unknown = [name for name in declared if name not in source.inputs]
         if unknown:
             raise ValueError(f"inputs: no input {unknown[0]!r}; the file's are {', '.join(source.inputs)}")
@@ -157,7 +162,12 @@ class _Reading:
             index = np.arange(math.prod(shape)).reshape(1, *shape)
             one, zero = exact(np.ones(1, np.int64)), exact(np.zeros(1, np.int64))
             tensor = fresh(name, index, one, zero)
-            integer = self._integer_type(name)
+            try:
+                integer = integer_type(source.model, name)
+            except Refuse as refuse:
+                self.refusals.append(Refusal(name, "input", str(refuse)))
+                self.known[name] = Unknown()
+                continue
             if name in declared:
                 tensor = self._declared(tensor, *fixed_type(declared[name]), shape)
             elif integer is not None:
@@ -165,24 +175,6 @@ class _Reading:
             else:
                 tensor = dataclasses.replace(tensor, raw=True)
             self.known[name] = dataclasses.replace(tensor, shared=source.uses.get(name, 0) > 1)
-
-    def _integer_type(self, name: str) -> IntType | None:
-        """The type of an input that the file itself types as integers; our own files say the true width beside."""
-        info = next(info for info in self.source.model.graph.input if info.name == name)
-        widths = {
-            onnx.TensorProto.INT8: (8, True),
-            onnx.TensorProto.UINT8: (8, False),
-            onnx.TensorProto.INT16: (16, True),
-            onnx.TensorProto.UINT16: (16, False),
-            onnx.TensorProto.INT32: (32, True),
-        }
-        element = info.type.tensor_type.elem_type
-        for entry in self.source.model.metadata_props:
-            if entry.key == "hawq_flow.inputs" and element not in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
-                match = _OWN_TYPE.match(str(json.loads(entry.value).get(name, {}).get("type", "")))
-                if match:
-                    return IntType(int(match[2]), signed=not match[1], narrow=bool(match[3]))
-        return IntType(*widths[element]) if element in widths else None
 
     def _declared(self, tensor: Tensor, type: IntType, fraction: int, shape: tuple[int, ...]) -> Tensor:
         name = self.builder.name(tensor.name)
@@ -227,7 +219,10 @@ class _Reading:
     def _step(self, proto: onnx.NodeProto, name: str) -> None:
         found = [self.known.get(key) if key else None for key in proto.input]
         outcome: list[Any_] = [Unknown() for _ in proto.output]
-        if not any(isinstance(value, Unknown) for value in found):
+        lost = [value.lost for value in found if isinstance(value, Unknown) and value.lost]
+        if lost:
+            self.refusals.append(Refusal(name, proto.op_type, f"reads {lost[0]}"))
+        elif not any(isinstance(value, Unknown) for value in found):
             try:
                 outcome = list(self._rule(proto, name, [v for v in found if not isinstance(v, Unknown)]))
             except Refuse as refuse:
@@ -239,7 +234,8 @@ class _Reading:
                 self.refusals.append(Refusal(name, proto.op_type, reason))
         else:
             self._weights_of_unread(proto, name, found)
-        outcome += [Unknown() for _ in range(len(proto.output) - len(outcome))]
+        for i in range(len(outcome), len(proto.output)):
+            outcome.append(Unknown(f"output {i} of {name}, a {proto.op_type}, which this reader does not compute"))
         for key, value in zip(proto.output, outcome, strict=False):
             # The parts of a Split read one value between them.
             shared = self.source.uses.get(key, 0) > 1 or len(proto.output) > 1
@@ -259,8 +255,10 @@ class _Reading:
                 self.refusals.append(Refusal(name, proto.op_type, str(refuse)))
 
     def _rule(self, proto: onnx.NodeProto, name: str, found: list[Known | None]) -> list[Known]:
-        attributes = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
         domain = "" if proto.domain == "ai.onnx" else proto.domain
+        if proto.op_type in QUANTIZERS or not domain:
+            well_formed(proto, self.source.opsets.get("", 13))
+        attributes = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
         node = Node(
             name,
             proto.op_type,
@@ -277,7 +275,9 @@ class _Reading:
         elif domain:
             raise Refuse(f"an operator of {domain}, which this reader does not know")
         elif proto.op_type == "Constant":
-            return [Const(_constant(attributes))]
+            const = Const(constant_of(attributes))
+            self.elements[proto.output[0]] = const.array.dtype
+            return [const]
         elif all(v is None or isinstance(v, Const) for v in found) and proto.op_type not in [
             "Add",
             "Sub",
@@ -297,30 +297,21 @@ class _Reading:
             "Cast",
             "Split",
         ]:
-            return self._folded(proto, found)
+            consts = folded(proto, self.source.opsets.get("", 13), found)
+            for key, const in zip(proto.output, consts, strict=False):
+                self.elements[key] = const.array.dtype
+            return [*consts]
         elif proto.op_type in RULES:
             rule = RULES[proto.op_type]
         else:
             raise Refuse(f"no rule for {proto.op_type}: the IR has no such operation")
         outcome = rule(node)
-        return outcome if isinstance(outcome, list) else [outcome]
-
-    def _folded(self, proto: onnx.NodeProto, found: list[Known | None]) -> list[Known]:
-        """A standard node of constants, by ONNX's reference evaluator."""
-        from onnx.reference import ReferenceEvaluator
-
-        names = [name for name in proto.input if name]
-        arrays = [v.array for v in found if isinstance(v, Const)]
-        infos = [helper.make_tensor_value_info(name, onnx.TensorProto.UNDEFINED, None) for name in dict.fromkeys(names)]
-        outs = [helper.make_tensor_value_info(name, onnx.TensorProto.UNDEFINED, None) for name in proto.output if name]
-        graph = helper.make_graph([proto], "fold", infos, outs)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.source.opsets.get("", 13))])
-        try:
-            with np.errstate(all="ignore"):
-                results = ReferenceEvaluator(model).run(None, dict(zip(names, arrays, strict=True)))
-        except Exception as error:  # whatever the operator's implementation raises
-            raise Refuse(f"cannot be computed from its constants ({error})") from error
-        return [Const(np.asarray(array)) for array in results]
+        results = outcome if isinstance(outcome, list) else [outcome]
+        made = elements.made_by(proto, attributes, [self.elements.get(key) for key in proto.input])
+        for key, result in zip(proto.output, results, strict=False):
+            self.elements[key] = result.array.dtype if isinstance(result, Const) else made
+            elements.check(self.builder, result, self.elements[key])
+        return results
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -329,6 +320,8 @@ class _Reading:
         builder = self.builder
         left, tensor_name = "", name
         try:
+            if isinstance(found, Unknown) and found.lost:
+                raise Refuse(f"is {found.lost}")
             if found is None or isinstance(found, Unknown):
                 return None
             if isinstance(found, Const):
@@ -350,17 +343,24 @@ class _Reading:
             self.refusals.append(Refusal(name, "output", str(refuse)))
         except NetworkError as error:
             self.refusals.append(Refusal(name, "output", str(error)))
+        except (ValueError, ArithmeticError) as error:
+            self.refusals.append(Refusal(name, "output", f"its scale or offset is no number of float64 ({error})"))
         return None
 
     def _ended(self, name: str, tensor: Tensor, read: str, left: str) -> ImportedOutput:
         """The output's op, with as much of its offset as integers hold in the bias."""
         builder = self.builder
+        if tensor.shape[:1] != (1,):
+            raise Refuse(f"the output has shape {tensor.shape} for one row; expected the batch as its first axis")
         tensor = builder.positive(tensor, f"{name}_out")
         places = builder.positions(tensor)
         scale, offset = (builder.spread(tensor, part) for part in (tensor.scale, tensor.offset))
         if any(v == 0 for v in scale.ravel()):
             raise Refuse("a channel of the output is constant (scale 0), and a network's scale is positive")
         units = np.asarray(offset / scale, dtype=object)
+        largest = max(abs(v) for v in units.ravel())
+        if largest >= LIMIT:
+            raise Refuse(f"the output has an offset of {float(largest):.2g} of its units, more than integers hold")
         whole = np.array([round(v) for v in units.ravel()], dtype=np.int64).reshape(units.shape)
         if whole.any() and builder.own(tensor) is not None and hasattr(builder.own(tensor), "bias"):
             tensor = builder.shifted(tensor, whole, f"{name}_bias")
@@ -388,13 +388,17 @@ class _Reading:
                 )
             )
             builder.notes.append(
-                f"{name}: an offset of up to {float(worst):.2g} of the output's unit is left to the reader of the "
-                "numbers (outputs[...].offset): it is no whole number of units"
+                f"{name}: a constant of up to {float(worst):.2g} of the output's unit is to be added to its real "
+                "numbers ('origin' in the network's metadata, and in every export, has it): it is no whole number of "
+                "units"
             )
         identity = np.array_equal(places.reshape(-1), np.arange(places.size))
         size = int(np.prod(builder.values[value].shape))
         if not identity or places.size != size:
-            builder.notes.append(f"{name}: the network gives its elements in another order than the file ({value})")
+            builder.notes.append(
+                f"{name}: the network gives its elements in another order than the file ('origin' in its metadata says "
+                "which)"
+            )
         return ImportedOutput(
             name, read, value, tuple(tensor.shape[1:]), places.reshape(-1), scale, residual, -whole_left, left
         )
@@ -422,6 +426,7 @@ class _Reading:
                         f"{draft.source}: the file's {draft.file_shape} is read as {draft.shape}, channels first"
                     )
                 inputs.append(ImportedInput(draft.name, draft.source, draft.file_shape, draft.order))
+        network = dataclasses.replace(network, metadata=(*network.metadata, (ORIGIN, origin(network, inputs, outputs))))
         return Imported(
             network,
             tuple(inputs),
@@ -432,27 +437,20 @@ class _Reading:
         )
 
 
-def _constant(attributes: dict[str, Any]) -> np.ndarray:
-    """The array of a Constant node."""
-    for name, value in attributes.items():
-        if name == "value":
-            return np.asarray(numpy_helper.to_array(value))
-        if name in ("value_float", "value_floats"):
-            return np.array(value, dtype=np.float32)
-        if name in ("value_int", "value_ints"):
-            return np.array(value, dtype=np.int64)
-    raise Refuse(f"a Constant with {', '.join(attributes) or 'nothing'}; expected numbers")
-
-
 def fixed_type(text: str) -> tuple[IntType, int]:
     """("ap_fixed<16,6>") -> (int16, 10 fractional bits): width, and integer bits including the sign, as in ap_fixed.
 
     >>> fixed_type("ufixed<8,0>")
     (IntType(bits=8, signed=False, narrow=False), 8)
     """
+    if integer := _INTEGER.match(text.strip()):
+        text = f"{integer[1]}fixed<{integer[2]},{integer[2]}>"
     match = _FIXED.match(text.strip())
     if not match:
-        raise ValueError(f"input type {text!r}; expected fixed<width,integer bits> or ufixed<...>, as in fixed<16,6>")
+        raise ValueError(
+            f"input type {text!r}; expected fixed<width,integer bits> or ufixed<...>, as in ap_fixed<16,6>, or int8, "
+            "uint8"
+        )
     width, whole = int(match[2]), int(match[3])
     if not 1 <= width <= 32 or (width == 1 and not match[1]):
         raise ValueError(f"input type {text!r}: width {width}; expected {1 if match[1] else 2} to 32")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -16,7 +17,7 @@ from hawq_flow.from_onnx.fitting import simplest_near
 from hawq_flow.from_onnx.layers import convolution, dense
 from hawq_flow.from_onnx.nodes import Node
 from hawq_flow.from_onnx.refusals import Refuse, Snap
-from hawq_flow.from_onnx.tensors import Const, Grid, Known, Left, Tabulated, Tensor, fresh, scalar
+from hawq_flow.from_onnx.tensors import Const, Grid, Known, Left, Tabulated, Tensor, check_bounds, fresh, scalar
 from hawq_flow.network import MAX_TABLE, Add, Multiply, Subtract
 from hawq_flow.numeric import FloatArray, IntArray
 
@@ -42,8 +43,6 @@ def arithmetic(node: Node) -> Known:
     constant = node.constant(0 if constant_first else 1, "operand")
     tensor = node.tensor(1 if constant_first else 0)
     c = constant.real()
-    if any(not isinstance(v, Fraction) for v in c.ravel()):
-        raise Refuse("its constant is NaN or infinite")
     one, zero = scalar(1), scalar(0)
     if kind == "Add":
         return node.builder.with_bias(tensor.affine(one, c))
@@ -58,11 +57,25 @@ def arithmetic(node: Node) -> Known:
     return tensor.affine(1 / c, zero)
 
 
+def summed(node: Node) -> Known:
+    """Sum: the Add of any number of tensors."""
+    found = node.inputs[0]
+    if found is None:
+        raise Refuse("has no input")
+    for i, other in enumerate(node.inputs[1:], start=1):
+        pair = dataclasses.replace(node, op_type="Add", inputs=(found, other), names=(node.names[0], node.names[i]))
+        found = arithmetic(pair)
+    return found
+
+
 def _constants(kind: str, a: Const, b: Const) -> Const:
     function = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}[kind]
     with np.errstate(all="ignore"):
         if kind == "Div" and a.array.dtype.kind in "iu":
-            return Const(np.trunc(a.array / b.array).astype(a.array.dtype))
+            if not b.array.all():
+                raise Refuse("divides by zero")
+            sign = np.sign(a.array) * np.sign(b.array)  # integers are truncated to zero
+            return Const(np.asarray(sign * (np.abs(a.array) // np.abs(b.array)), dtype=a.array.dtype))
         array = np.asarray(function(a.array, b.array))
     for x, y in ((a, b), (b, a)):
         if x.grid is not None and y.grid is None and array.shape == x.array.shape and kind in ("Mul", "Div"):
@@ -89,17 +102,28 @@ def clip(node: Node) -> Known:
     if node.op_type == "Clip":
         for i, name in enumerate(("min", "max")):
             if node.given(i + 1):
-                ends[i] = exact(node.constant(i + 1, name).array)
+                ends[i] = exact(node.constant(i + 1, name, finite=False).array)
             elif name in node.attributes:
                 ends[i] = exact(np.float32(node.attributes[name]))
     else:
-        if len(node.inputs) != 2 or not any(isinstance(v, Const) for v in node.inputs):
-            raise Refuse(f"{node.op_type} of two values; the IR has no such operation")
-        source = 1 if isinstance(node.inputs[0], Const) else 0
-        ends[0 if node.op_type == "Max" else 1] = node.constant(1 - source, "bound").real()
+        values = [i for i, v in enumerate(node.inputs) if not isinstance(v, Const)]
+        if len(values) > 1:
+            raise Refuse(f"{node.op_type} of {len(values)} values; the IR has no such operation")
+        source = values[0]
+        bounds = [node.constant(i, "bound", finite=False).real() for i in range(len(node.inputs)) if i != source]
+        if bounds:
+            extreme = np.maximum if node.op_type == "Max" else np.minimum
+            bound = functools.reduce(extreme, bounds)
+            ends[0 if node.op_type == "Max" else 1] = compress(bound)
     found = node.inputs[source]
     if isinstance(found, Tabulated):
-        low, high = (float(end.ravel()[0]) for end in ends)
+        if any(end.size > 1 for end in ends):
+            raise Refuse(
+                f"a bound for each channel behind a {found.function}; a table holds one function. Use one bound, or "
+                "quantize before it"
+            )
+        check_bounds(*ends)
+        low, high = (float(end.reshape(-1)[0]) for end in ends)
         return _map_table(found, lambda v: np.clip(v, low, high), node.op_type)
     return retyped(node.builder, node.tensor(source).clamp(*ends))
 
@@ -113,9 +137,10 @@ def batch_norm(node: Node) -> Known:
         node.constant(i, what) for i, what in enumerate(("scale", "bias", "mean", "variance"), 1)
     )
     epsilon = float(np.float32(node.attributes.get("epsilon", 1e-5)))
-    deviation = exact(np.sqrt(variance.array.astype(np.float64) + epsilon))
-    if any(v == 0 for v in deviation.ravel()):
-        raise Refuse("a variance of 0 with epsilon 0")
+    squares = variance.array.astype(np.float64) + epsilon
+    if (squares <= 0).any():
+        raise Refuse(f"a variance of {float(variance.array.min()):g} with epsilon {epsilon:g}; expected a positive sum")
+    deviation = exact(np.sqrt(squares))
     column = (-1,) + (1,) * (len(tensor.shape) - 2)
     size = (gamma.array.size,)
     factor = np.asarray(full(gamma.real(), size) / full(deviation, size), dtype=object)
@@ -220,11 +245,17 @@ def table(node: Node) -> Known:
             "bits or fewer before it"
         )
     reals = np.array([float(scale * a + offset) for a in range(first, last + 1)])
-    return Tabulated(tensor, node.names[0], np.asarray(function(reals), dtype=np.float64), first, node.op_type)
+    return Tabulated(tensor, node.names[0], _evaluated(function, reals), first, node.op_type)
 
 
 def _map_table(found: Tabulated, function: Callable[[FloatArray], FloatArray], name: str) -> Tabulated:
-    return dataclasses.replace(found, table=np.asarray(function(found.table)), function=f"{found.function}, {name}")
+    return dataclasses.replace(found, table=_evaluated(function, found.table), function=f"{found.function}, {name}")
+
+
+def _evaluated(function: Callable[[FloatArray], FloatArray], at: FloatArray) -> FloatArray:
+    """A function's values; infinities and NaN are for the quantizer that follows to judge."""
+    with np.errstate(all="ignore"):
+        return np.asarray(function(at), dtype=np.float64)
 
 
 def _on_table(node: Node) -> Known:
@@ -251,7 +282,8 @@ def _on_table(node: Node) -> Known:
                 raise Refuse("joins a table with its own input through a clip or scales for each channel")
             second = np.array([float(scale * (found.start + i) + offset) for i in range(found.table.size)])
         pair = (found.table, second) if first else (second, found.table)
-        return dataclasses.replace(found, table=function(*pair), function=f"{found.function}, {node.op_type}")
+        joined = _evaluated(lambda v: function(v, pair[1]), pair[0])
+        return dataclasses.replace(found, table=joined, function=f"{found.function}, {node.op_type}")
     raise Refuse(f"reads a {found.function} that no quantizer follows; quantize it first")
 
 
@@ -335,7 +367,10 @@ def product(node: Node, x: Tensor, y: Tensor) -> Tensor:
     builder = node.builder
     x, y = _materialized_pair(node, x, y)
     sides = []
-    for tensor, side in ((x, "left"), (y, "right")):
+    for found, side in ((x, "left"), (y, "right")):
+        tensor = builder.positive(found, f"{node.name}_{side}")
+        if any(v == 0 for v in tensor.scale.ravel()) and any(tensor.offset.ravel()):
+            raise Refuse("multiplies a value that has constant channels (scale 0) of an offset; multiply by a constant")
         units = tensor.offset / builder.unit(tensor)
         spread = builder.spread(tensor, compress(np.asarray(units, dtype=object)))
         if any(v.denominator != 1 for v in spread.ravel()):
@@ -418,10 +453,12 @@ def integer_layer(node: Node) -> Known:
     return dense(node, tensor, const) if node.op_type == "MatMulInteger" else convolution(node, tensor, const)
 
 
-def left_in_float(node: Node) -> Known:
-    """Softmax, ArgMax and the like: not computed by integers; a network may end before one."""
+def left_in_float(node: Node) -> list[Known]:
+    """Softmax, ArgMax and the like, every output: not computed by integers; a network may end before one."""
     found = node.inputs[0]
     if isinstance(found, Tabulated):
-        return Left(found.before, found.tensor, node.name, f"{found.function}, {node.op_type}", found.shape)
-    tensor = node.tensor(0)
-    return Left(tensor, node.names[0], node.name, node.op_type, tensor.shape)
+        left = Left(found.before, found.tensor, node.name, f"{found.function}, {node.op_type}", found.shape)
+    else:
+        tensor = node.tensor(0)
+        left = Left(tensor, node.names[0], node.name, node.op_type, tensor.shape)
+    return [left for _ in node.outputs]

@@ -120,7 +120,7 @@ def _constant_quant(node: Node, x: Const) -> Const:
     clip = np.clip(quotient, _as_floats(low), _as_floats(high))
     levels = _rounded(clip, _mode(node, "ROUND"))
     if not np.isfinite(levels).all():
-        raise Refuse("quantizes NaN")
+        raise Refuse("its constant input holds NaN")
     q = levels.astype(np.int64)
     out = np.asarray((levels - zero) * scale)
     if not whole(exact(zero)):
@@ -192,6 +192,8 @@ def trunc(node: Node) -> Known:
         by = np.array([Fraction(2) ** int(n) for n in dropped.ravel()], dtype=object).reshape(dropped.shape)
         low, high = none
         out_scale, out_zero = scale, zero
+    if any(v <= 0 for v in scale.ravel()):
+        raise Refuse("a scale of 0 or below; expected positive")
     # The executor rounds x / scale first: nothing where x is on that grid, a rounding of its own elsewhere.
     on_grid = whole(compress(tensor.scale / scale)) and whole(compress(tensor.offset / scale + zero))
     if tensor.raw or tensor.clamped or not on_grid:
@@ -231,7 +233,7 @@ def _by_axis(node: Node, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray
         return array.reshape((1,) * len(shape))
     if array.ndim != 1 or int(node.attributes.get("block_size", 0)):
         raise Refuse(f"parameters of shape {array.shape} (blocks); expected one, or one along an axis")
-    axis = int(node.attributes.get("axis", 1)) % len(shape)
+    axis = node.axis(int(node.attributes.get("axis", 1)), len(shape))
     if array.size != shape[axis]:
         raise Refuse(f"{array.size} parameters along axis {axis} of {shape}")
     return array.reshape((-1,) + (1,) * (len(shape) - axis - 1))
@@ -256,7 +258,11 @@ def quantize_linear(node: Node) -> Known:
     shape = found.array.shape if isinstance(found, Const) else _shape(node)
     scale = _by_axis(node, node.constant(1, "scale").array, shape)
     zero = _by_axis(node, zero, shape)
+    if (scale <= 0).any():
+        raise Refuse(f"scale {float(scale.min()):g}; expected positive (a dead layer: check the observer)")
     if isinstance(found, Const):
+        if np.isnan(found.array).any():
+            raise Refuse("its constant input holds NaN")
         levels = np.clip(np.rint(found.array / scale) + zero, limits.min, limits.max)
         return Const(levels.astype(zero.dtype))
     one, nothing = scalar(1), scalar(0)
@@ -282,26 +288,23 @@ def dequantize_linear(node: Node) -> Known:
 
 
 def cast(node: Node) -> Known:
-    """Cast: nothing for integers that the type holds; refused where it would truncate or wrap."""
+    """Cast: nothing for numbers that the type holds (``elements`` checks that); refused where it would truncate."""
     number = int(node.attributes["to"])
     if number not in _INTEGERS:
         raise Refuse(f"casts to element type {number}; expected floats or integers of 8 to 64 bits")
     dtype = np.dtype(_INTEGERS[number])
     found = node.inputs[0]
     if isinstance(found, Const):
-        return Const(found.array.astype(dtype), found.grid)
+        with np.errstate(all="ignore"):
+            array = found.array.astype(dtype)
+        same = dtype.kind == "f" and np.array_equal(array, found.array)
+        return Const(array, found.grid if same else None)
     tensor = node.tensor(0)
-    if dtype.kind == "f" or tensor.raw:
-        return tensor
-    if not (whole(tensor.scale) and whole(tensor.offset)):
-        raise Refuse(f"casts numbers that are not whole to {dtype}, which truncates; round them first")
-    value = node.builder.value(tensor)
-    ends = [int(v) for v in (value.low.min(), value.high.max())]
-    reach = [s * e + o for s in tensor.scale.ravel() for o in tensor.offset.ravel() for e in ends]
-    low = max([min(reach), *[min(tensor.low.ravel())]])
-    high = min([max(reach), *[max(tensor.high.ravel())]])
-    if low < np.iinfo(str(dtype)).min or high > np.iinfo(str(dtype)).max:
-        raise Refuse(f"casts integers from {low} to {high} to {dtype}, which would wrap; clip them first")
+    if dtype.kind != "f" and tensor.raw:
+        raise Refuse(
+            f"casts the input {tensor.name!r} to {dtype}, which truncates real numbers; quantize the input or declare "
+            "its type"
+        )
     return tensor
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hawq_flow.from_onnx.affine import Rationals, compress, exact, full, only
 from hawq_flow.from_onnx.clamping import materialized
-from hawq_flow.from_onnx.layers import grid_of, pad, pads, zero_of
+from hawq_flow.from_onnx.layers import centred, grid_of, pad, pads, zero_of
 from hawq_flow.from_onnx.nodes import Node
 from hawq_flow.from_onnx.refusals import Refuse
 from hawq_flow.from_onnx.rules_quant import as_integers
@@ -49,6 +49,9 @@ def _axes(node: Node, i: int = 1) -> list[int] | None:
 
 def identity(node: Node) -> Known:
     """Identity and Dropout in inference."""
+    old = node.op_type == "Dropout" and node.opset < 7 and not int(node.attributes.get("is_test", 0))
+    if old or (node.op_type == "Dropout" and node.given(2) and node.constant(2, "training_mode").array.any()):
+        raise Refuse("drops elements at random (training mode); export the model in eval mode")
     return rearranged(node, lambda a: a)
 
 
@@ -82,11 +85,8 @@ def reshape(node: Node) -> Known:
 def flatten(node: Node) -> Known:
     """Flatten."""
     shape = _rank_of(node)
-    axis = (
-        int(node.attributes.get("axis", 1)) % (len(shape) + 1)
-        if int(node.attributes.get("axis", 1)) < 0
-        else int(node.attributes.get("axis", 1))
-    )
+    axis = int(node.attributes.get("axis", 1))
+    axis = axis if axis == len(shape) else node.axis(axis, len(shape))
     return rearranged(node, lambda a: a.reshape(math.prod(shape[:axis]), -1))
 
 
@@ -96,6 +96,7 @@ def squeeze(node: Node) -> Known:
     axes = _axes(node)
     if axes is None:
         axes = [i for i, n in enumerate(shape) if n == 1 and (i or isinstance(node.inputs[0], Const))]
+    axes = [node.axis(axis, len(shape)) for axis in axes]
     return rearranged(node, lambda a: np.squeeze(a, tuple(axes)))
 
 
@@ -105,7 +106,8 @@ def unsqueeze(node: Node) -> Known:
     if axes is None:
         raise Refuse("has no axes")
     rank = len(_rank_of(node)) + len(axes)
-    return rearranged(node, lambda a: np.expand_dims(a, tuple(n % rank for n in axes)))
+    places = tuple(node.axis(n, rank) for n in axes)
+    return rearranged(node, lambda a: np.expand_dims(a, places))
 
 
 def gather(node: Node) -> Known:
@@ -113,7 +115,10 @@ def gather(node: Node) -> Known:
     if isinstance(node.inputs[0], Const) and not isinstance(node.inputs[1], Const):
         return _table_of(node, node.inputs[0])
     indices = as_integers(node.constant(1, "indices"))
-    axis = int(node.attributes.get("axis", 0))
+    shape = _rank_of(node)
+    axis = node.axis(int(node.attributes.get("axis", 0)), len(shape))
+    if indices.min() < -shape[axis] or indices.max() >= shape[axis]:
+        raise Refuse(f"picks entries {indices.min()} to {indices.max()} of {shape[axis]} along axis {axis}")
     return rearranged(node, lambda a: np.take(a, indices, axis=axis))
 
 
@@ -157,20 +162,27 @@ def slice_(node: Node) -> Known:
         axes, steps = node.ints("axes", list(range(len(starts)))), [1] * len(starts)
     picks = [slice(None)] * len(shape)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        axis = node.axis(axis, len(shape))
+        if step == 0:
+            raise Refuse("slices with step 0")
         stop = None if step < 0 and end < -shape[axis] else end
-        picks[axis % len(shape)] = slice(start, stop, step)
+        picks[axis] = slice(start, stop, step)
     return rearranged(node, lambda a: a[tuple(picks)])
 
 
 def concat(node: Node) -> Known:
     """Concat: integers side by side; scales and offsets side by side too, for the reader to deal with."""
-    axis = int(node.attributes["axis"])
+    axis = node.axis(int(node.attributes["axis"]), len(_rank_of(node)))
     if all(isinstance(v, Const) for v in node.inputs):
         return Const(np.concatenate([node.constant(i, "operand").array for i in range(len(node.inputs))], axis))
     builder = node.builder
     tensors: list[Tensor]
     tensors = [materialized(builder, node.tensor(i), f"{node.name}_{i}", "a Concat") for i in range(len(node.inputs))]
-    axis %= len(tensors[0].shape)
+    rest = {(*t.shape[:axis], *t.shape[axis + 1 :]) for t in tensors}
+    if len(rest) > 1:
+        raise Refuse(
+            f"joins {', '.join(str(t.shape) for t in tensors)} along axis {axis}; expected them alike elsewhere"
+        )
     places = [builder.positions(t) for t in tensors]
     names = [t.name for t in tensors]
     if axis and all(builder.is_laid_out(t) for t in tensors):
@@ -245,6 +257,8 @@ def _sums(node: Node, tensor: Tensor, kernel: list[int], stride: list[int], padd
     builder = node.builder
     tensor = _even(node, materialized(builder, tensor, node.name, "a pool"))
     _by_channel(tensor, "sums")
+    if any(padding):
+        tensor = centred(node, tensor)
     source = builder.laid_out(tensor, "a pool")
     if any(padding):
         zero = zero_of(tensor)
@@ -287,7 +301,12 @@ def reduce(node: Node) -> Known:
     """ReduceMean, ReduceSum and ReduceMax over constant axes (batch excluded)."""
     tensor = node.tensor(0)
     rank = len(tensor.shape)
-    axes = sorted(n % rank for n in (_axes(node) or range(1, rank)))
+    given = _axes(node)
+    if not given and int(node.attributes.get("noop_with_empty_axes", 0)):
+        return tensor
+    if not given:
+        raise Refuse("names no axes, which means all, the batch's too; name the axes it reduces over")
+    axes = sorted({node.axis(n, rank) for n in given})
     keep = int(node.attributes.get("keepdims", 1))
     if 0 in axes:
         raise Refuse("reduces over the batch")
@@ -324,8 +343,12 @@ def padded(node: Node) -> Known:
         raise Refuse(f"pads with mode {node.text('mode', '')}; expected constant")
     rank = len(tensor.shape)
     widths = as_integers(node.constant(1, "pads")).tolist() if node.given(1) else node.ints("pads", [])
+    axes = list(range(rank))
     if node.given(3):
-        axes = [n % rank for n in as_integers(node.constant(3, "axes")).tolist()]
+        axes = [node.axis(n, rank) for n in as_integers(node.constant(3, "axes")).tolist()]
+    if len(widths) != 2 * len(axes):
+        raise Refuse(f"has {len(widths)} pads for {len(axes)} axes; expected {2 * len(axes)}")
+    if node.given(3):
         placed = [0] * (2 * rank)
         for i, axis in enumerate(axes):
             placed[axis], placed[rank + axis] = widths[i], widths[len(axes) + i]
@@ -358,13 +381,22 @@ def resize(node: Node) -> Known:
         raise Refuse(f"resizes by {node.text('mode', '')} interpolation; expected nearest")
     rank = len(tensor.shape)
     at = 1 if node.op_type == "Upsample" or node.opset < 11 else 2
+    axes = [node.axis(n, rank) for n in node.ints("axes", list(range(rank)))]
     if "scales" in node.attributes:
-        factors = [float(v) for v in node.attributes["scales"]]
+        given = [float(v) for v in node.attributes["scales"]]
     elif node.given(at) and node.constant(at, "scales").array.size:
-        factors = [float(v) for v in node.constant(at, "scales").array]
+        given = [float(v) for v in node.constant(at, "scales").array.reshape(-1)]
     else:
-        sizes = as_integers(node.constant(3, "sizes")).tolist()
-        factors = [n / m for n, m in zip([tensor.shape[0], *sizes[1:]], tensor.shape, strict=True)]
+        if node.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise Refuse("resizes to sizes that keep the aspect ratio; give the scales")
+        sizes = as_integers(node.constant(3, "sizes")).reshape(-1).tolist()
+        # The size of the batch's axis is that of the export.
+        given = [n / tensor.shape[axis] if axis else 1.0 for n, axis in zip(sizes, axes, strict=False)]
+    if len(given) != len(axes):
+        raise Refuse(f"has {len(given)} scales or sizes for {len(axes)} axes")
+    factors = [1.0] * rank
+    for axis, factor in zip(axes, given, strict=True):
+        factors[axis] = factor
     if any(f != int(f) or f < 1 for f in factors) or factors[:2] != [1.0, 1.0] or rank not in (3, 4):
         raise Refuse(f"resizes by {factors}; expected whole factors of one or two axes of space")
     nearest = node.text("nearest_mode", "round_prefer_floor")
@@ -386,14 +418,16 @@ def resize(node: Node) -> Known:
 
 
 def shape_of(node: Node) -> Known:
-    """Shape: a constant, with a batch of one row."""
-    return Const(np.array(_rank_of(node), dtype=np.int64))
+    """Shape, or the part from ``start`` to ``end`` of it: a constant, with a batch of one row."""
+    shape, end = _rank_of(node), node.attributes.get("end")
+    part = shape[int(node.attributes.get("start", 0)) : None if end is None else int(end)]
+    return Const(np.array(part, dtype=np.int64))
 
 
 def split(node: Node) -> list[Known]:
     """Split along a constant axis."""
     shape = _rank_of(node)
-    axis = int(node.attributes.get("axis", 0)) % len(shape)
+    axis = node.axis(int(node.attributes.get("axis", 0)), len(shape))
     if node.given(1):
         sizes = as_integers(node.constant(1, "sizes")).tolist()
     elif "split" in node.attributes:
@@ -403,6 +437,8 @@ def split(node: Node) -> list[Known]:
         size = -(-shape[axis] // count)
         sizes = [size] * (count - 1) + [shape[axis] - size * (count - 1)]
     ends = np.cumsum([0, *sizes])
+    if ends[-1] != shape[axis] or len(sizes) != len(node.outputs) or min(sizes) < 1:
+        raise Refuse(f"splits {shape[axis]} elements along axis {axis} into {sizes} for {len(node.outputs)} outputs")
 
     def part(start: int, stop: int) -> Rearranges:
         return lambda a: np.take(a, np.arange(start, stop), axis)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from hawq_flow.from_onnx.refusals import ImportRefused, Refusal
+from hawq_flow.from_onnx.refusals import ImportRefused, Refusal, Refuse
+from hawq_flow.numeric import IntType
+
+_OWN_TYPE = re.compile(r"(u?)int(\d+)(n?)\Z")
 
 
 @dataclass(frozen=True)
@@ -162,6 +167,42 @@ def _shape(info: onnx.ValueInfoProto) -> tuple[int, ...]:
         shown = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in kind.shape.dim]
         raise ValueError(f"has shape {shown}; every axis but the batch's must be a number. Fix it when exporting")
     return tuple(dims[1:])
+
+
+def integer_type(model: onnx.ModelProto, name: str) -> IntType | None:
+    """The type of an input that the file itself types as integers; our own files say the true width beside.
+
+    ``Refuse`` for metadata that cannot be read, or that contradict the file.
+    """
+    info = next(info for info in model.graph.input if info.name == name)
+    widths = {
+        onnx.TensorProto.INT8: (8, True),
+        onnx.TensorProto.UINT8: (8, False),
+        onnx.TensorProto.INT16: (16, True),
+        onnx.TensorProto.UINT16: (16, False),
+        onnx.TensorProto.INT32: (32, True),
+    }
+    element = info.type.tensor_type.elem_type
+    held = IntType(*widths[element]) if element in widths else None
+    for entry in model.metadata_props:
+        if entry.key == "hawq_flow.inputs" and element not in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
+            return _own_type(name, entry.value, held) or held
+    return held
+
+
+def _own_type(name: str, text: str, held: IntType | None) -> IntType | None:
+    """The type that our own files say for an input, in their metadata; None where they say nothing of it."""
+    where = f"the file's metadata hawq_flow.inputs {text[:40]!r}"
+    try:
+        found = json.loads(text)
+        kind = found.get(name, {}).get("type", "")
+        match = _OWN_TYPE.match(str(kind))
+        type = IntType(int(match[2]), signed=not match[1], narrow=bool(match[3])) if match else None
+    except (ValueError, AttributeError) as error:
+        raise Refuse(f"{where} cannot be read ({error}); remove it, or export the model again") from error
+    if type and held and not (held.range[0] <= type.range[0] and type.range[1] <= held.range[1]):
+        raise Refuse(f"{where} says {type}, which the file's own {held} does not hold; remove it, or correct it")
+    return type
 
 
 def _names(nodes: Sequence[onnx.NodeProto]) -> list[str]:

@@ -139,14 +139,25 @@ class Tensor:
         )
 
     def clamp(self, low: Rationals, high: Rationals) -> Tensor:
-        """``min(max(self, low), high)``."""
+        """``min(max(self, low), high)``; what it makes of a constant element (scale 0) goes into the offset at once."""
         rank = len(self.shape)
         ends = [aligned(end, rank) for end in (low, high)]
+        check_bounds(low, high)
         if any(np.broadcast_shapes(end.shape, self.shape) != self.shape for end in ends):
             raise Refuse(f"clips {self.shape} with bounds of {low.shape} and {high.shape}; expected one a channel")
         lower = np.minimum(np.maximum(self.low, ends[0]), ends[1])
         upper = np.minimum(np.maximum(self.high, ends[0]), ends[1])
-        return dataclasses.replace(self, low=compress(lower), high=compress(upper))
+        dead = self.scale == 0
+        offset = np.where(dead, np.minimum(np.maximum(self.offset, ends[0]), ends[1]), self.offset)
+        lower, upper = np.where(dead, -math.inf, lower), np.where(dead, math.inf, upper)
+        parts = [compress(part.astype(object)) for part in (offset, lower, upper)]
+        return dataclasses.replace(self, offset=parts[0], low=parts[1], high=parts[2])
+
+
+def check_bounds(low: Rationals, high: Rationals) -> None:
+    """``Refuse`` bounds of a clip that no number passes: infinity as the lower one, NaN as either."""
+    if any(not v < math.inf for v in low.ravel()) or any(not v > -math.inf for v in high.ravel()):
+        raise Refuse("clips to infinity, or with a bound that is NaN; give finite bounds")
 
 
 def _times(end: Rationals, factor: Rationals) -> Rationals:
@@ -190,8 +201,14 @@ class Left:
     shape: Shape
 
 
+@dataclass(frozen=True)
 class Unknown:
-    """The output of a refused node: what depends on it is not judged."""
+    """The output of a refused node: what depends on it is not judged.
+
+    ``lost`` names an output that its node's rule leaves out: no refusal stands behind it, so its reader is refused.
+    """
+
+    lost: str = ""
 
 
 Known = Const | Tensor | Tabulated | Left
