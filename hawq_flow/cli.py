@@ -210,7 +210,7 @@ def check(
     findings = check_hls.check(model)
     typer.echo(check_hls.markdown(findings), nl=False)
     if repair is None:
-        raise typer.Exit(0 if check_hls.ready(findings) and check_hls.precision(findings) is not None else 1)
+        raise typer.Exit(0 if check_hls.exact(findings) else 1)
     repaired, imported = check_hls.repair(model, snap=snap, inputs=_pairs(inputs or [], "--input"))
     write_atomic(repair, repaired.SerializeToString(deterministic=True))
     told = {entry.key: entry.value for entry in repaired.metadata_props}

@@ -14,8 +14,8 @@ from check_hls_trouble import TROUBLE
 from hls4ml.converters.onnx_to_hls import get_supported_onnx_layers
 from stock_hls4ml import failure
 
-from hawq_flow import check_hls
-from hawq_flow.check_hls import Finding, check, markdown, precision, ready, table, verdict
+from hawq_flow import check_hls, from_onnx
+from hawq_flow.check_hls import Finding, check, exact, markdown, precision, ready, table, verdict
 from hawq_flow.check_hls.findings import BLOCKING
 from hawq_flow.check_hls.needs import Need, fraction_bits, integer_bits
 from hawq_flow.check_hls.rules import KNOWN
@@ -74,7 +74,7 @@ def test_findings_of_a_file_in_full() -> None:
         "integers in a form that hls4ml reads"
     )
     assert not ready(found)
-    assert verdict(found) == "not ready: stock hls4ml does not import (1 refused, 1 crash)"
+    assert verdict(found) == ("not ready: stock hls4ml does not import (1 refused, 1 crash) [exit status 1: not exact]")
     text = table(found)
     assert text.splitlines()[0].startswith("refused    quant3 (Quant): hls4ml raises 'Rounding mode CEIL")
     assert text.splitlines()[1].startswith("           -> Train and export with ROUND")
@@ -95,17 +95,137 @@ def test_verdicts() -> None:
     def one(kind: str, needs: str = "") -> Finding:
         return Finding("n", "Mul", kind, "r", "f", needs)
 
-    assert verdict([]) == verdict([one("note")]) == "ready: stock hls4ml imports it and computes its numbers"
-    assert markdown([]) == "**ready: stock hls4ml imports it and computes its numbers**\n"
+    fine = "ready: stock hls4ml imports it and computes its numbers [exit status 0: exact]"
+    assert verdict([]) == verdict([one("note")]) == fine
+    assert markdown([]) == f"**{fine}**\n"
     both = [one("imprecise", "fixed<20,4>"), one("imprecise", "fixed<9,9>")]
     assert precision(both) == "fixed<25,9>"
-    assert verdict(both).startswith("ready with default_precision='fixed<25,9>'")
+    assert verdict(both) == (
+        "ready with default_precision='fixed<25,9>': at its default precision hls4ml loses bits "
+        "[exit status 0: exact at that precision]"
+    )
     assert precision([*both, one("imprecise")]) is None
-    assert "not exact at any default precision (3 imprecise)" in verdict([*both, one("imprecise")])
-    assert verdict([one("wrong")]) == "not ready: stock hls4ml imports, and computes other numbers (1 wrong)"
-    assert verdict([one("crash"), one("crash")]) == "not ready: stock hls4ml fails (2 crash)"
+    assert verdict([*both, one("imprecise")]) == (
+        "imports, but is not exact at any default precision (3 imprecise): set precisions by hand and compare, or "
+        "repair [exit status 1: not exact]"
+    )
+    assert verdict([one("wrong")]) == (
+        "not ready: stock hls4ml imports, and computes other numbers (1 wrong) [exit status 1: not exact]"
+    )
+    assert verdict([one("crash"), one("crash")]) == "not ready: stock hls4ml fails (2 crash) [exit status 1: not exact]"
     assert ready(both)
+    assert ready([*both, one("imprecise")])
     assert not ready([one("wrong")])
+    assert exact(both)
+    assert exact([one("note")])
+    assert not exact([*both, one("imprecise")])
+    assert not exact([one("wrong")])
+
+
+def test_nodes_of_which_the_same_is_said_share_a_row() -> None:
+    same = [Finding(f"q{n}", "QuantizeLinear", "refused", "r", "f") for n in range(7)]
+    other = Finding("d0", "DequantizeLinear", "refused", "r", "f")
+    found = [*same[:3], other, *same[3:]]
+    assert table(found).splitlines()[:-1] == [
+        "refused    q0, q1, q2, q3 and 3 more (QuantizeLinear): r",
+        "           -> f",
+        "refused    d0 (DequantizeLinear): r",
+        "           -> f",
+    ]
+    assert markdown(found).splitlines()[4:] == [
+        "| refused | q0, q1, q2, q3 and 3 more | QuantizeLinear | r | f |",
+        "| refused | d0 | DequantizeLinear | r | f |",
+    ]
+    assert verdict(found).startswith("not ready: stock hls4ml does not import (8 refused)")
+    assert "q0, q1, q2, q3 (QuantizeLinear)" in table(same[:4])
+
+
+def _qcdq(layers: int) -> onnx.ModelProto:
+    def build(g):  # type: ignore[no-untyped-def]
+        def through(x: str) -> str:
+            step = (g.constant(0.3), g.constant(0, np.int8))
+            return str(g.op("DequantizeLinear", g.op("QuantizeLinear", x, *step), *step))
+
+        y = through("x")
+        for _ in range(layers):
+            y = through(g.op("MatMul", y, through(g.constant(g.integers(4, 4)))))
+        return y
+
+    return small(VECTOR, build)
+
+
+def test_a_file_of_qcdq_is_told_in_a_few_rows() -> None:
+    found = check(_qcdq(10))
+    assert len(found) > 40
+    assert table(found).count("->") <= 4, table(found)
+    assert " more (QuantizeLinear): hls4ml raises 'ERROR: Unsupported operation type: QuantizeLinear'" in table(found)
+
+
+@pytest.mark.parametrize(
+    ("build", "why", "fix"),
+    [
+        (
+            lambda g: g.quant(g.dense(g.quant("x", scale=0.3))),
+            "hls4ml cuts it off before its Quant quant0 scales it, scale 0.3, whose grid is no type",
+            "; --repair takes the input's integers from its quantizer",
+        ),
+        (
+            lambda g: g.quant(g.dense(g.quant(g.op("Reshape", "x", g.constant([1, 4], np.int64)), scale=0.3))),
+            "hls4ml cuts it off before its Quant quant1 scales it, scale 0.3, whose grid is no type",
+            "; --repair takes the input's integers from its quantizer",
+        ),
+        (
+            lambda g: g.quant(g.dense("x")),
+            "the file does not say which numbers come (no quantizer alone reads it)",
+            "; --repair needs to be told the input's type (--input)",
+        ),
+        (
+            lambda g: g.quant(g.op("Add", "x", g.quant("x", scale=0.3))),
+            "the file does not say which numbers come (no quantizer alone reads it)",
+            "; --repair needs to be told the input's type (--input)",
+        ),
+    ],
+)
+def test_only_an_input_without_a_quantizer_needs_a_type_for_repair(build: Any, why: str, fix: str) -> None:
+    model = small(VECTOR, build)
+    (found,) = [f for f in check(model) if f.op_type == "Input" and f.kind == "imprecise"]
+    assert why in found.reason
+    assert found.fix.endswith(fix), found.fix
+    if "its quantizer" in fix:  # and so it is
+        check_hls.repair(model)
+    elif "MatMul" in {node.op_type for node in model.graph.node}:
+        with pytest.raises(from_onnx.ImportRefused, match="which no quantizer makes integers"):
+            check_hls.repair(model)
+
+
+def _floats(g):  # type: ignore[no-untyped-def]
+    weight = np.random.default_rng(0).normal(size=(4, 4))
+    return g.op("Softmax", g.op("MatMul", g.op("Relu", g.op("MatMul", "x", g.constant(weight))), g.constant(weight)))
+
+
+def test_a_file_of_float_weights_is_not_promised_a_repair() -> None:
+    model = small(VECTOR, _floats)
+    found = check(model)
+    assert len(found) == 5
+    assert [f.op_type for f in found].count("Softmax") == 1
+    said = "; --repair refuses this file, whose weights are float (matmul0, matmul2): export it with quantizers"
+    assert all(f.fix.endswith(said) for f in found), table(found)
+    with pytest.raises(from_onnx.ImportRefused, match="not quantized: no grid of 17 bits holds them"):
+        check_hls.repair(model)
+    bare = check(small(VECTOR, lambda g: g.op("Relu", g.op("MatMul", "x", g.constant(np.full((4, 3), 0.1))))))
+    assert not any("whose weights are float" in f.fix for f in bare)  # 0.1 times integers of one bit
+    assert "and compare, or repair" in verdict(bare)
+    only = [f for f in found if f.kind == "imprecise"]
+    assert verdict(only).endswith("set precisions by hand and compare [exit status 1: not exact]")
+
+
+def test_a_repaired_file_is_told_the_precision_and_no_repair() -> None:
+    repaired, _ = check_hls.repair(small(VECTOR, lambda g: g.quant(g.op("Mul", d(g), g.constant(3 / 4096)))))
+    lines = [f for f in check(repaired) if f.kind == "imprecise"]
+    assert len(lines) > 1
+    wanted = precision(lines)
+    says = f"Pass default_precision={wanted!r} to config_from_onnx_model (enough for all such lines here)"
+    assert {f.fix for f in lines} == {says}
 
 
 def test_findings_are_held_to_their_form() -> None:

@@ -177,6 +177,31 @@ def test_powers_of_two_in_a_multiplier_need_no_bits() -> None:
     assert_equal(network, np.arange(-(1 << 15), 1 << 15)[:, None], [Dialect.FLOAT32])
 
 
+def test_what_saturates_far_beyond_int32_is_clipped_once() -> None:
+    """Before QuantizeLinear; not again behind it, in a byte that is not full."""
+    steep = [
+        Requantize(f"q{bits}", "x", array(1 << 20), array(0), array(offset), signed(bits))
+        for bits, offset in ((7, 0), (5, -3))
+    ]
+    network = IntegerNetwork((InputSpec("x", (1,), signed(12)),), tuple(steep), (OutputSpec("q7"), OutputSpec("q5")))
+    kinds = [node.op_type for node in to_onnx.export(network, Dialect.FLOAT32).graph.node]
+    assert (kinds.count("Clip"), kinds.count("QuantizeLinear")) == (2 + 1, 2)  # and one of the input
+    assert_equal(network, np.arange(-(1 << 11), 1 << 11)[:, None], [Dialect.FLOAT32])
+
+
+def test_a_half_that_decides_nothing_needs_no_bits() -> None:
+    """A multiplier of 0, or products below a quarter: the sum with a half is between 0 and 1 in any float."""
+    ops = (
+        Requantize("zero", "x", array([1, 0, 3]), array([1, 61, 1]), array(0), signed(8), Rounding.HALF_UP),
+        Requantize("small", "x", array([1, 5, -5]), array(40), array(-7), signed(8), Rounding.HALF_UP),
+        Requantize("quarter", "x", array(1), array([9, 10, 8]), array(0), signed(8), Rounding.HALF_UP),
+    )
+    network = IntegerNetwork((InputSpec("x", (3,), signed(8)),), ops, tuple(OutputSpec(op.name) for op in ops))
+    assert to_onnx.rescale_bits(network) == {"zero": 9, "small": 10, "quarter": 9}
+    assert to_onnx.choose(network) is Dialect.FLOAT32
+    assert_equal(network, np.repeat(np.arange(-128, 128)[:, None], 3, 1), [Dialect.FLOAT32])
+
+
 @pytest.mark.parametrize("rounding", Rounding)
 def test_bits_are_enough_by_brute_force(rounding: Rounding) -> None:
     """A float of the bits that the proof asks for (rounded to by hand) gives the exact result for every x."""

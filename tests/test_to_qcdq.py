@@ -310,3 +310,25 @@ def test_types_beyond_sixteen_bits_are_clipped_in_float(
     model = assert_equal(made, drawn(made, 200)["x"])
     names = [node.name for node in model.graph.node if node.op_type == "QuantizeLinear"]
     assert not any("act" in name for name in names)
+
+
+def test_integers_that_float32_does_not_hold_are_refused_with_the_others() -> None:
+    """Float64 multiplies them exactly, and float32 cannot carry the result."""
+
+    def network(multiplier: int, inputs: IntType = S8) -> IntegerNetwork:
+        ops = (
+            Requantize("q", "x", np.array(multiplier), np.array(0), np.array(0), IntType(32, True)),
+            Requantize("r", "x", np.array(multiplier), np.array(3), np.array(1), IntType(31, False)),
+        )
+        return IntegerNetwork((InputSpec("x", (1,), inputs),), ops, (OutputSpec("q"), OutputSpec("r")))
+
+    with pytest.raises(NotExact) as caught:
+        to_qcdq.export(network(7135696))
+    text = "q: holds integers up to 913369088, float32 holds all up to 16777216; r: holds integers up to 113279175, "
+    assert text in str(caught.value)
+    with pytest.raises(NotExact, match=r"q: holds integers up to 33554432, .* x: needs 26 bits, float32 has 24"):
+        to_qcdq.export(network(1, IntType(26, True)))
+    every = np.arange(-128, 128)[:, None]
+    assert_equal(network(1 << 17), every)  # -2^24 is the last
+    with pytest.raises(NotExact, match="q: holds integers up to 16777344"):
+        to_qcdq.export(network((1 << 17) + 1))

@@ -6,22 +6,28 @@ hls4ml 1.3.0 would not carry over exactly, on the road that its documentation na
 convolutions, GemmToMatMul, ``config_from_onnx_model`` and ``convert_from_onnx_model``. ``repair`` imports the file as
 an integer network and writes an equal model that passes.
 
-Modules: ``findings`` (what is found, tables, the verdict), ``needs`` (bits), ``reading`` (the file after cleaning),
-``ranges`` (what tensors hold), ``rules*`` (refused, crash, wrong), ``precisions`` (imprecise), ``repairing``.
+Modules: ``findings`` (what is found, tables, the verdict), ``needs`` (bits), ``malformed`` (files that ONNX forbids),
+``reading`` (the file after cleaning), ``ranges`` (what tensors hold), ``rules*`` (refused, crash, wrong),
+``precisions`` (imprecise), ``unrepairable``, ``repairing``.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 
-from hawq_flow.check_hls.findings import KINDS, Finding, markdown, precision, ready, table, verdict
+from hawq_flow.check_hls.findings import KINDS, Finding, exact, markdown, precision, ready, table, verdict
+from hawq_flow.check_hls.malformed import Guard, sift
 from hawq_flow.check_hls.needs import Need
 from hawq_flow.check_hls.precisions import imprecise
+from hawq_flow.check_hls.ranges import ranges
 from hawq_flow.check_hls.reading import Unreadable, load, read
 from hawq_flow.check_hls.repairing import RepairRefused, for_hls4ml, repair
 from hawq_flow.check_hls.rules import structural
+from hawq_flow.check_hls.rules_malformed import sound
+from hawq_flow.check_hls.unrepairable import unquantized, without_repair
 
 __all__ = [
     "DEFAULT_PRECISION",
@@ -30,6 +36,7 @@ __all__ = [
     "RepairRefused",
     "Unreadable",
     "check",
+    "exact",
     "for_hls4ml",
     "markdown",
     "precision",
@@ -60,6 +67,12 @@ def check(model: onnx.ModelProto | Path | str, *, default_precision: str = DEFAU
     ValueError
         If ``default_precision`` is no signed ``fixed<W,I>``.
     """
-    default = Need.read(default_precision)
-    reading = read(load(model))
-    return (*structural(reading), *imprecise(reading, default))
+    default, guard = Need.read(default_precision), Guard()
+    with np.errstate(all="ignore"):  # a file may hold any number: what is none becomes a finding
+        given, malformed = sift(load(model))
+        reading, meaningless = sound(read(given), guard)
+        known = ranges(reading, guard)
+        found = (*structural(reading, known, guard), *imprecise(reading, known, guard, default))
+        floats = unquantized(reading)
+    every = (*malformed, *meaningless, *guard.found.values(), *found)
+    return tuple(without_repair(finding, floats) for finding in every) if floats else every

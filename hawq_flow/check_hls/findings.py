@@ -11,6 +11,9 @@ from hawq_flow.check_hls.needs import Need
 KINDS = ("refused", "crash", "wrong", "imprecise", "note")
 """The kinds of finding, worst first."""
 
+REFUSED_REPAIR = "--repair refuses this file"
+"""What a finding's fix says where the whole file cannot be repaired."""
+
 BLOCKING = ("refused", "crash", "wrong")
 """Kinds that no setting of hls4ml mends."""
 
@@ -70,8 +73,21 @@ def precision(findings: Sequence[Finding]) -> str | None:
     return str(Need.together([Need.read(finding.needs) for finding in imprecise])) if imprecise else ""
 
 
+def exact(findings: Sequence[Finding]) -> bool:
+    """Whether stock hls4ml computes the file's numbers exactly, at its default precision or at :func:`precision`.
+
+    It is what the exit status of ``hawq-flow check`` says: 0 if so, else 1.
+    """
+    return ready(findings) and precision(findings) is not None
+
+
 def verdict(findings: Sequence[Finding]) -> str:
-    """One sentence: whether stock hls4ml can be used on this file, and how."""
+    """One sentence: whether stock hls4ml can be used on this file, and how; then the exit status that says so."""
+    status = "exit status 0: exact" if exact(findings) else "exit status 1: not exact"
+    return f"{_verdict(findings)} [{status}{' at that precision' if exact(findings) and precision(findings) else ''}]"
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
     counts = {kind: sum(finding.kind == kind for finding in findings) for kind in KINDS}
     blocking = [f"{counts[kind]} {kind}" for kind in BLOCKING if counts[kind]]
     if blocking:
@@ -83,9 +99,10 @@ def verdict(findings: Sequence[Finding]) -> str:
         return "ready: stock hls4ml imports it and computes its numbers"
     if wanted:
         return f"ready with default_precision={wanted!r}: at its default precision hls4ml loses bits"
+    repair = "" if any(REFUSED_REPAIR in finding.fix for finding in findings) else ", or repair"
     return (
         f"imports, but is not exact at any default precision ({counts['imprecise']} imprecise): set precisions by hand "
-        "and compare, or repair"
+        f"and compare{repair}"
     )
 
 
@@ -93,26 +110,36 @@ def _cell(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
 
 
-def _sorted(findings: Sequence[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda finding: KINDS.index(finding.kind))
+NAMED = 4
+"""How many nodes a row names before it only counts."""
+
+
+def _rows(findings: Sequence[Finding]) -> list[tuple[str, str, str, str, str]]:
+    """Kind, nodes, operator, reason and fix, worst first; nodes of which all the rest is the same share a row."""
+    nodes: dict[tuple[str, str, str, str], list[str]] = {}
+    for finding in sorted(findings, key=lambda finding: KINDS.index(finding.kind)):
+        nodes.setdefault((finding.kind, finding.op_type, finding.reason, finding.fix), []).append(finding.node)
+    return [(kind, listed(names), op, reason, fix) for (kind, op, reason, fix), names in nodes.items()]
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def markdown(findings: Sequence[Finding]) -> str:
-    """All findings as one Markdown table, worst first, under the verdict."""
+    """All findings as one Markdown table, worst first, under the verdict; what several nodes share is one row."""
     lines = [f"**{verdict(findings)}**"]
     if findings:
         lines += ["", "| kind | node | op | what hls4ml does | what to do |", "|---|---|---|---|---|"]
-        lines += [
-            "| " + " | ".join(_cell(text) for text in (f.kind, f.node, f.op_type, f.reason, f.fix)) + " |"
-            for f in _sorted(findings)
-        ]
+        lines += ["| " + " | ".join(_cell(text) for text in row) + " |" for row in _rows(findings)]
     return "\n".join(lines) + "\n"
 
 
 def table(findings: Sequence[Finding]) -> str:
-    """The same for a terminal: a line for each finding, its fix indented under it, and the verdict last."""
-    rows = [(f.kind, f"{f.node} ({f.op_type})", f.reason, f.fix) for f in _sorted(findings)]
+    """The same for a terminal: a line for each row, its fix indented under it, and the verdict last."""
     lines = []
-    for kind, node, reason, fix in rows:
-        lines += [f"{kind:<9}  {node}: {reason}", f"{'':<9}  -> {fix}"]
+    for kind, nodes, op_type, reason, fix in _rows(findings):
+        lines += [f"{kind:<9}  {nodes} ({op_type}): {reason}", f"{'':<9}  -> {fix}"]
     return "\n".join([*lines, verdict(findings)]) + "\n"

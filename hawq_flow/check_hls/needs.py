@@ -14,6 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+MOST_BITS = 1024
+"""The widest type that the C++ takes (AP_INT_MAX_W)."""
+
 
 @dataclass(frozen=True)
 class Need:

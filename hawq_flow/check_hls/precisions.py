@@ -21,12 +21,13 @@ import numpy as np
 
 from hawq_flow.check_hls.common import typed
 from hawq_flow.check_hls.findings import Finding
-from hawq_flow.check_hls.needs import Need, is_power_of_two
-from hawq_flow.check_hls.ranges import Range, normalization, ranges
-from hawq_flow.check_hls.reading import Node, Reading, levels
+from hawq_flow.check_hls.malformed import Guard
+from hawq_flow.check_hls.needs import MOST_BITS, Need, is_power_of_two
+from hawq_flow.check_hls.ranges import Range, normalization
+from hawq_flow.check_hls.reading import QUANTIZERS, Node, Reading, levels
 
-TABLES = ("Sigmoid", "Tanh", "Softmax", "Elu", "Selu", "Softplus", "Softsign")
-"""Functions that hls4ml reads from tables of 1024 entries."""
+TABLES = ("Sigmoid", "Tanh", "Elu", "Selu", "Softplus", "Softsign")
+"""Functions that hls4ml reads from tables of 1024 entries; Softmax, whose tables are worse, has a rule of its own."""
 
 RESULTS = ("Relu", "LeakyRelu", "ThresholdedRelu")
 """Functions that hls4ml computes, into a result of the default precision."""
@@ -34,61 +35,87 @@ RESULTS = ("Relu", "LeakyRelu", "ThresholdedRelu")
 _NEVER = "no default precision is enough"
 
 
-def imprecise(reading: Reading, default: Need) -> list[Finding]:
+def imprecise(reading: Reading, known: Mapping[str, Range], guard: Guard, default: Need) -> list[Finding]:
     """Every place where the default precision loses bits, in the graph's order, and a note for each input's grid."""
-    known = ranges(reading)
     wants: list[tuple[str, str, str, Need | None, str]] = []
     for name in reading.inputs:
         wants += _input(reading, name)
     for node in reading.nodes:
-        for what, need, why in _node(reading, known, node):
+        here: list[tuple[str, Need | None, str]] = guard.run(
+            node.name, node.op_type, [], lambda node: list(_node(reading, known, node)), node
+        )
+        for what, need, why in here:
             wants.append((node.name, node.op_type, what, need, why))
+    wants = [entry if _possible(entry[3]) else (*entry[:3], None, _TOO_WIDE) for entry in wants]
     lost = [entry for entry in wants if entry[3] is None or not entry[3].within(default)]
     enough = [need for *_, need, _ in lost if need is not None]
     together = Need.together([default, *enough]) if enough else default
-    found = [Finding(*_texts(entry, default, together)) for entry in lost]
+    if not _possible(together):
+        lost = [(*entry[:3], None, _TOO_WIDE) for entry in lost]
+    found = [Finding(*_texts(reading, entry, default, together)) for entry in lost]
     return found + list(_notes(reading))
 
 
+_TOO_WIDE = f"what it needs, with the rest of the file, is wider than {MOST_BITS} bits, the most that the C++ takes"
+
+
+def _possible(need: Need | None) -> bool:
+    return need is None or need.integer + need.fraction <= MOST_BITS
+
+
 def _texts(
-    entry: tuple[str, str, str, Need | None, str], default: Need, together: Need
+    reading: Reading, entry: tuple[str, str, str, Need | None, str], default: Need, together: Need
 ) -> tuple[str, str, str, str, str, str]:
     name, op_type, what, need, why = entry
     if need is None:
         reason = f"{what} in {default}: {why}; {_NEVER}"
         if op_type == "Input":
             fix = "Put a Quant with a power-of-two scale behind the input in the source tool, or set its type by hand"
-            fix += "; --repair needs to be told the input's type"
+            if _quantized_only(reading, name):
+                fix += "; --repair takes the input's integers from its quantizer"
+            else:
+                fix += "; --repair needs to be told the input's type (--input)"
         elif op_type in TABLES:
             fix = "End the network before it, or compare on your data; --repair makes no function of a table"
         else:
             fix = "Set its precision in hls_config['LayerName'] by hand, and compare; --repair makes it exact integers"
         return name, op_type, "imprecise", reason, fix, ""
     reason = f"{what} in {default}, hls4ml's default precision; {why} needs {need}"
-    fix = (
-        f"Pass default_precision={str(together)!r} to config_from_onnx_model (enough for all such lines here), or "
-        "give it "
-        "a Quant in the source tool; --repair writes integers"
-    )
+    fix = f"Pass default_precision={str(together)!r} to config_from_onnx_model (enough for all such lines here)"
+    if not reading.integers:
+        fix += ", or give it a Quant in the source tool; --repair writes integers"
     return name, op_type, "imprecise", reason, fix, str(together)
+
+
+_QUANTIZING = (*QUANTIZERS, "QuantizeLinear", "DynamicQuantizeLinear")
+
+
+def _quantized_only(reading: Reading, name: str) -> bool:
+    """Whether quantizers, and nothing else, read an input."""
+    readers = _ends(reading, name)
+    return bool(readers) and all(reader.op_type in _QUANTIZING for reader in readers or ())
+
+
+def _ends(reading: Reading, tensor: str) -> list[Node] | None:
+    """The nodes that a tensor goes to, past changes of shape; None if it is, by those, an output of the graph."""
+    found: list[Node] = []
+    left = [tensor]
+    while left:
+        here = left.pop()
+        if here in reading.outputs:
+            return None
+        for reader in reading.readers(here):
+            if reader.op_type in ("Reshape", "Flatten", "Transpose"):
+                left.append(reader.output)
+            else:
+                found.append(reader)
+    return found
 
 
 def _quants(reading: Reading, tensor: str) -> list[Node] | None:
     """The Quants that a tensor goes to, past changes of shape; None if anything else reads it."""
-    found: list[Node] = []
-    if tensor in reading.outputs:
-        return None
-    for reader in reading.readers(tensor):
-        if reader.op_type in ("Reshape", "Flatten", "Transpose"):
-            further = _quants(reading, reader.output)
-            if further is None:
-                return None
-            found += further
-        elif reader.op_type in ("Quant", "IntQuant"):
-            found.append(reader)
-        else:
-            return None
-    return found
+    found = _ends(reading, tensor)
+    return found if found is not None and all(node.op_type in ("Quant", "IntQuant") for node in found) else None
 
 
 def _grid(reading: Reading, node: Node) -> tuple[Need | None, float, Range] | None:
@@ -111,11 +138,20 @@ def _input(reading: Reading, name: str) -> Iterator[tuple[str, str, str, Need | 
     quants = _quants(reading, name)
     grids = [_grid(reading, quant) for quant in quants or []]
     if not quants or any(grid is None for grid in grids):
-        why = "the file does not say which numbers come (no Quant with a power-of-two scale reads it)"
+        why = "the file does not say which numbers come (no quantizer alone reads it)"
+        if _quantized_only(reading, name):
+            why = _unusable(reading, (_ends(reading, name) or [])[0])
         yield name, "Input", what, None, why
         return
     needs = [grid[0] for grid in grids if grid is not None and grid[0] is not None]
     yield name, "Input", what, Need.together(needs), f"the grid of its Quant {quants[0].name}"
+
+
+def _unusable(reading: Reading, quantizer: Node) -> str:
+    """Why the quantizer of an input says no type for it."""
+    scale = reading.constant(quantizer.inputs[1]) if len(quantizer.inputs) > 1 else None
+    told = f", scale {scale.flat[0]:g}{', ...' if scale.size > 1 else ''}" if scale is not None and scale.size else ""
+    return f"hls4ml cuts it off before its {quantizer.op_type} {quantizer.name} scales it{told}, whose grid is no type"
 
 
 def _notes(reading: Reading) -> Iterator[Finding]:
@@ -236,17 +272,17 @@ def _quant(reading: Reading, node: Node) -> Iterator[tuple[str, Need | None, str
     scale = reading.constant(node.inputs[1])
     if scale is None or not scale.size:
         return
-    if not all(is_power_of_two(float(v)) for v in scale.ravel()):
+    if not all(is_power_of_two(abs(float(v))) for v in scale.ravel()):
         yield (
             f"scale {scale.flat[0]:g}{', ...' if scale.size > 1 else ''}, no power of two: hls4ml multiplies by its "
             "reciprocal and by it, stored",
             None,
             "the reciprocal is no dyadic number",
         )
-    elif not (scale == scale.flat[0]).all():
+    elif not (scale == scale.flat[0]).all() or scale.flat[0] < 0:
         needs = [need for need in (Need.of(scale), Need.of(1 / scale)) if need is not None]
         yield (
-            "several scales: hls4ml multiplies by their reciprocals and by them, stored",
+            "several scales, or negative: hls4ml multiplies by their reciprocals and by them, stored",
             Need.together(needs),
             "holding them",
         )

@@ -14,8 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hawq_flow.check_hls.malformed import Guard
 from hawq_flow.check_hls.needs import Need, fraction_bits, integer_bits
 from hawq_flow.check_hls.reading import Node, Reading, levels
+
+NORMALIZED = 5
+"""Operands of a BatchNormalization: the value, then scale, bias, mean and variance."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,11 @@ class Range:
         return low <= self.low and self.high <= high and float(np.ldexp(1.0, -self.fraction)) >= scale
 
 
-def ranges(reading: Reading) -> Mapping[str, Range]:
+def ranges(reading: Reading, guard: Guard) -> Mapping[str, Range]:
     """The range of every tensor that has a known one."""
     found: dict[str, Range] = {}
     for node in reading.nodes:
-        range = _range(reading, node, found)
+        range = guard.run(node.name, node.op_type, None, _range, reading, node, found)
         if range is not None and np.isfinite([range.low, range.high]).all() and range.fraction < 200:
             found[node.output] = range
     return found
@@ -145,7 +149,7 @@ def _product(reading: Reading, node: Node, operands: list[Range | None]) -> Rang
 
 def normalization(reading: Reading, node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """The factor and the constant that hls4ml makes of a BatchNormalization, in its float32; None without constants."""
-    parts = [reading.constant(name) for name in node.inputs[1:5]]
+    parts = [reading.constant(name) for name in node.inputs[1:NORMALIZED]]
     if len(parts) != 4 or any(part is None for part in parts):
         return None
     gamma, beta, mean, variance = (np.asarray(part, dtype=np.float32) for part in parts)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+
+from hawq_flow.check_hls.malformed import inconsistent
 
 QUANTIZERS = ("Quant", "BipolarQuant", "IntQuant", "Trunc")
 """Operators of QONNX: known by these names whatever their domain says."""
@@ -78,6 +81,13 @@ class Reading:
         Identity and Dropout nodes that give an output of the graph.
     layout:
         Whether the road converts the file to channels last.
+    stored:
+        The constants that the file holds as numbers, not computed from others.
+    integers:
+        Whether hawq_flow wrote the file: all its numbers are integers already.
+    unfit:
+        By operator and name of a node: what hls4ml does, and what shape inference says, where its operands' shapes or
+        its attributes do not go together.
     """
 
     nodes: tuple[Node, ...]
@@ -88,14 +98,29 @@ class Reading:
     folded: tuple[Node, ...]
     skipped: tuple[Node, ...]
     layout: bool
+    stored: frozenset[str]
+    integers: bool
+    unfit: Mapping[tuple[str, str], tuple[str, str]]
+
+    @cached_property
+    def _made(self) -> Mapping[str, Node]:
+        return {name: node for node in self.nodes for name in node.outputs}
+
+    @cached_property
+    def _read(self) -> Mapping[str, list[Node]]:
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found.setdefault(name, []).append(node)
+        return found
 
     def producer(self, tensor: str) -> Node | None:
         """The node that gives a tensor, None for inputs and constants."""
-        return next((node for node in self.nodes if tensor in node.outputs), None)
+        return self._made.get(tensor)
 
     def readers(self, tensor: str) -> list[Node]:
         """The nodes that read a tensor, in order; one that reads it twice comes once."""
-        return [node for node in self.nodes if tensor in node.inputs]
+        return list(self._read.get(tensor, ()))
 
     def uses(self, tensor: str) -> int:
         """How many nodes and graph outputs read a tensor."""
@@ -103,29 +128,44 @@ class Reading:
 
     def constant(self, tensor: str) -> NDArray[np.float64] | None:
         """The values of a constant tensor in float64, quantizers on it applied; None if it is not constant."""
-        if tensor in self.constants:
-            array = self.constants[tensor]
-            return array.astype(np.float64) if array.dtype.kind in "fiub" else None
-        node = self.producer(tensor)
-        if node is None:
-            return None
-        parts = [self.constant(name) for name in node.inputs]
-        if node.op_type in ("Transpose", "Quant", "BipolarQuant") and all(part is not None for part in parts):
-            values = [np.asarray(part) for part in parts]
-            if node.op_type == "Transpose":
-                return np.asarray(values[0].transpose(node.attributes.get("perm")), dtype=np.float64)
-            if node.op_type == "BipolarQuant" and len(values) == 2:
-                return np.asarray(np.where(values[0] >= 0, 1.0, -1.0) * values[1], dtype=np.float64)
-            if node.op_type == "Quant" and len(values) == 4:
-                return quantized(node, *values)
-        return None
+        return self.constant_of_file(tensor) if tensor in self.constants else self._computed.get(tensor)
+
+    @cached_property
+    def _computed(self) -> Mapping[str, NDArray[np.float64]]:
+        """What quantizers and Transposes make of constants. In the order of computation, since files can be deep."""
+        found: dict[str, NDArray[np.float64]] = {}
+        for node in self.nodes:
+            if node.op_type not in ("Transpose", "Quant", "BipolarQuant"):
+                continue
+            parts = [found[name] if name in found else self.constant_of_file(name) for name in node.inputs]
+            values = [part for part in parts if part is not None]
+            if len(values) != len(parts):
+                continue
+            try:
+                array = _on_constants(node, values)
+            except (ArithmeticError, IndexError, TypeError, ValueError):
+                continue  # its parameters do not fit: the rules say so
+            if array is not None:
+                found[node.output] = array
+        return found
+
+    def constant_of_file(self, tensor: str) -> NDArray[np.float64] | None:
+        """The values of a tensor that the file holds, in float64; None for any other, and for what is no number."""
+        array = self.constants.get(tensor)
+        return array.astype(np.float64) if array is not None and array.dtype.kind in "fiub" else None
 
     def fixed(self, tensor: str) -> bool:
         """Whether a tensor comes from constants alone, even if its values are not known here."""
-        if tensor in self.constants or not tensor:
-            return True
-        node = self.producer(tensor)
-        return node is not None and all(self.fixed(name) for name in node.inputs)
+        return not tensor or tensor in self.constants or tensor in self._fixed
+
+    @cached_property
+    def _fixed(self) -> frozenset[str]:
+        found: set[str] = set()
+        for node in self.nodes:
+            within = any(isinstance(value, onnx.GraphProto) for value in node.attributes.values())  # may read anything
+            if not within and all(not name or name in self.constants or name in found for name in node.inputs):
+                found |= set(node.outputs)
+        return frozenset(found)
 
     def quantizer(self, tensor: str) -> Node | None:
         """The Quant or BipolarQuant, if any, that a constant comes through (past Transposes)."""
@@ -145,19 +185,18 @@ class Reading:
         Transpose from a convolution below comes up to here first: through one-input nodes that nobody else reads.
         """
         rank = self.rank(node.inputs[0]) or 0
-        return self.layout and rank > 2 and self._below_layout(node, set()) and not self.pulled_up(node)
+        below = any(tensor in self._below for tensor in node.inputs)
+        return self.layout and rank > 2 and below and not self.pulled_up(node)
 
-    def _below_layout(self, node: Node, seen: set[str]) -> bool:
-        for tensor in node.inputs:
-            source = self.producer(tensor)
-            if source is None or source.output in seen:
-                continue
-            seen.add(source.output)
-            if self.is_layout(source):
-                return True
-            if source.op_type in (*ELEMENTWISE, "Div") and self._below_layout(source, seen):
-                return True
-        return False
+    @cached_property
+    def _below(self) -> frozenset[str]:
+        """The tensors to which a Transpose from a convolution above comes."""
+        found: set[str] = set()
+        for node in self.nodes:
+            moved = node.op_type in (*ELEMENTWISE, "Div") and any(tensor in found for tensor in node.inputs)
+            if moved or self.is_layout(node):
+                found |= set(node.outputs)
+        return frozenset(found)
 
     def pulled_up(self, node: Node) -> bool:
         """Whether a Transpose from a convolution below comes up past this node."""
@@ -178,8 +217,18 @@ class Reading:
 
     def is_layout(self, node: Node) -> bool:
         """Whether the conversion turns this node to channels last."""
-        rank = self.rank(node.inputs[0])
-        return node.op_type in LAYOUT or (node.op_type == "BatchNormalization" and (rank or 0) > 2)
+        if node.op_type in LAYOUT:
+            return True
+        return node.op_type == "BatchNormalization" and (self.rank(node.inputs[0]) or 0) > 2
+
+
+def _on_constants(node: Node, values: list[NDArray[np.float64]]) -> NDArray[np.float64] | None:
+    """What a Transpose, Quant or BipolarQuant makes of constants; None where it has other operands than it should."""
+    if node.op_type == "Transpose":
+        return np.asarray(values[0].transpose(node.attributes.get("perm")), dtype=np.float64)
+    if node.op_type == "BipolarQuant" and len(values) == 2:
+        return np.asarray(np.where(values[0] >= 0, 1.0, -1.0) * values[1], dtype=np.float64)
+    return quantized(node, *values) if len(values) == 4 else None
 
 
 def quantized(node: Node, x: Any, scale: Any, zero_point: Any, bits: Any) -> NDArray[np.float64]:
@@ -196,14 +245,14 @@ def levels(node: Node, bits: float) -> tuple[float, float]:
     if signed and bits == 1:
         return -1.0, 1.0
     if signed:
-        return -(2.0 ** (bits - 1)) + narrow, 2.0 ** (bits - 1) - 1
-    return 0.0, 2.0**bits - 1 - narrow
+        return -float(np.exp2(bits - 1)) + narrow, float(np.exp2(bits - 1)) - 1
+    return 0.0, float(np.exp2(bits)) - 1 - narrow
 
 
 def load(model: onnx.ModelProto | Path | str) -> onnx.ModelProto:
     """A model, read if it is a path; ``Unreadable`` for what is no ONNX file."""
     if isinstance(model, onnx.ModelProto):
-        return model
+        return _with_nodes(model, model.graph.name or "model")
     path = Path(model)
     if not path.is_file():
         raise Unreadable(f"{path}: no such file; expected an ONNX model")
@@ -211,14 +260,19 @@ def load(model: onnx.ModelProto | Path | str) -> onnx.ModelProto:
         loaded = onnx.load(path)
     except Exception as error:  # protobuf raises errors of its own, which onnx does not document
         raise Unreadable(f"{path}: not an ONNX model ({type(error).__name__}); expected a .onnx file") from error
-    if not loaded.graph.node:
-        raise Unreadable(f"{path}: a graph without nodes; expected an ONNX model of a network")
-    return loaded
+    return _with_nodes(loaded, str(path))
+
+
+def _with_nodes(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    if not model.graph.node:
+        raise Unreadable(f"{name}: a graph without nodes; expected an ONNX model of a network")
+    return model
 
 
 def read(model: onnx.ModelProto) -> Reading:
-    """Clean a model as the road to hls4ml does."""
-    shapes = _shapes(model)
+    """Clean a model as the road to hls4ml does. It has to be one that :func:`malformed.sift` gives."""
+    unfit: dict[tuple[str, str], tuple[str, str]] = {}
+    shapes = _shapes(model, unfit)
     constants: dict[str, NDArray[Any]] = {
         tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer
     }
@@ -228,6 +282,8 @@ def read(model: onnx.ModelProto) -> Reading:
     folded: list[Node] = []
     skipped: list[Node] = []
     same: dict[str, str] = {}
+    stored = set(constants)
+    integers = any(entry.key == "hawq_flow.digest" for entry in model.metadata_props)
     ends = {value.name for value in model.graph.output}
     for number, proto in enumerate(model.graph.node):
         attributes = {entry.name: _attribute(entry) for entry in proto.attribute}
@@ -248,10 +304,11 @@ def read(model: onnx.ModelProto) -> Reading:
         values = _folded(node, proto, constants, shapes, opset)
         if values is not None:
             constants.update(zip(node.outputs, values, strict=False))
+            stored |= set(node.outputs) if node.op_type == "Constant" else set()
             if node.op_type in ("IntQuant", "Trunc"):
                 folded.append(node)
             continue
-        nodes += _split(node, constants, shapes) if node.op_type == "Gemm" else [node]
+        nodes += _split(node, constants, shapes, stored) if node.op_type == "Gemm" else [node]
     outputs = tuple(same.get(value.name, value.name) for value in model.graph.output)
     for name, array in constants.items():
         shapes[name] = array.shape
@@ -259,7 +316,19 @@ def read(model: onnx.ModelProto) -> Reading:
         node.op_type in LAYOUT or (node.op_type == "BatchNormalization" and len(shapes.get(node.inputs[0], ())) > 2)
         for node in nodes
     )
-    return Reading(tuple(nodes), constants, shapes, inputs, outputs, tuple(folded), tuple(skipped), layout)
+    return Reading(
+        tuple(nodes),
+        constants,
+        shapes,
+        inputs,
+        outputs,
+        tuple(folded),
+        tuple(skipped),
+        layout,
+        frozenset(stored),
+        integers,
+        unfit,
+    )
 
 
 def _attribute(entry: onnx.AttributeProto) -> Any:
@@ -267,16 +336,24 @@ def _attribute(entry: onnx.AttributeProto) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
-    """Every shape that onnx can infer when quantizers are taken for Identity."""
+def _shapes(model: onnx.ModelProto, unfit: dict[tuple[str, str], tuple[str, str]]) -> dict[str, tuple[int | None, ...]]:
+    """Every shape that onnx can infer when quantizers are taken for Identity; ``unfit`` gets what it objects to."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
+    domains = {entry.domain for entry in copy.opset_import}
     for node in copy.graph.node:
         if node.op_type in QUANTIZERS:
             del node.input[1:], node.attribute[:]
             node.op_type, node.domain = "Identity", ""
         elif node.domain == "qonnx.custom_op.channels_last":
             node.domain = "hawq_flow.unknown"
+        if node.domain not in domains:
+            domains.add(node.domain)
+            copy.opset_import.append(helper.make_opsetid(node.domain, 1))
+    try:
+        onnx.shape_inference.infer_shapes(copy, strict_mode=True, data_prop=True)
+    except Exception as error:  # onnx documents no class of its own for it
+        unfit |= inconsistent(error)
     try:
         copy = onnx.shape_inference.infer_shapes(copy, data_prop=True)
     except Exception:  # a graph that onnx cannot infer is judged by what is declared
@@ -303,10 +380,13 @@ def _folded(
     if node.op_type in KEPT or not all(name in constants for name in node.inputs if name):
         return None
     arrays = [constants[name] for name in node.inputs if name]
-    if node.op_type in ("IntQuant", "Trunc"):
-        if node.op_type == "Trunc" or len(arrays) != 4:
-            return [np.asarray(arrays[0])]
-        return [quantized(node, *(array.astype(np.float64) for array in arrays)).astype(np.float32)]
+    if node.op_type == "Trunc" and arrays:
+        return [np.asarray(arrays[0])]
+    if node.op_type == "IntQuant":
+        try:
+            return [quantized(node, *(array.astype(np.float64) for array in arrays)).astype(np.float32)]
+        except ValueError:
+            return None  # its parameters do not fit: the rules say so
     if proto.domain not in ("", "ai.onnx"):
         return None
     graph = helper.make_graph(
@@ -325,7 +405,9 @@ def _folded(
     return [np.asarray(result) for result in results]
 
 
-def _split(node: Node, constants: dict[str, NDArray[Any]], shapes: dict[str, tuple[int | None, ...]]) -> Iterator[Node]:
+def _split(
+    node: Node, constants: dict[str, NDArray[Any]], shapes: dict[str, tuple[int | None, ...]], stored: set[str]
+) -> Iterator[Node]:
     """MatMul, and Mul and Add where they do something, of a Gemm; unchanged where qonnx fails on it (see the rules)."""
     given = node.attributes
     if len(node.inputs) < 3 or not node.inputs[2] or given.get("transA") or given.get("beta", 1.0) != 1.0:
@@ -336,6 +418,7 @@ def _split(node: Node, constants: dict[str, NDArray[Any]], shapes: dict[str, tup
         moved = f"{weight}/transposed/{node.name}"
         if weight in constants:
             constants[moved] = constants[weight].T
+            stored |= {moved} if weight in stored else set()
         else:
             yield Node(node.name, "Transpose", (weight,), (moved,), {"perm": [1, 0]})
         shapes[moved] = tuple(reversed(shapes.get(weight, (None, None))))

@@ -8,12 +8,13 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hawq_flow.check_hls import rules_constants, rules_layers, rules_quant
 from hawq_flow.check_hls.common import REPAIR, Rule, finding, grid, shown, typed
 from hawq_flow.check_hls.findings import Finding
-from hawq_flow.check_hls.ranges import Range, ranges
+from hawq_flow.check_hls.malformed import MALFORMED, Guard
+from hawq_flow.check_hls.ranges import Range
 from hawq_flow.check_hls.reading import Node, Reading
 
 KNOWN = frozenset(
@@ -58,24 +59,32 @@ KNOWN = frozenset(
 """The operators that hls4ml 1.3.0's ONNX reader has a handler for; Identity and Dropout are skipped before."""
 
 
-def structural(reading: Reading) -> list[Finding]:
+def structural(reading: Reading, known: Mapping[str, Range], guard: Guard) -> list[Finding]:
     """Every finding that no choice of precisions changes, in the graph's order."""
     found: list[Finding] = []
-    known = ranges(reading)
     for name in reading.inputs:
         found += _input(reading, name)
     for node in reading.folded:
         found += _folded(node)
     found += [_ended(node) for node in reading.skipped]
     for node in reading.nodes:
+        if node.op_type == MALFORMED:
+            continue
         if node.op_type not in KNOWN:
             found.append(_unknown(node))
             continue
-        for rule in RULES.get(node.op_type, ()):
-            found += rule(reading, node)
-        found += _repeated(reading, node)
-        found += _merged(reading, node, known.get(node.output))
-        found += _forked(reading, node)
+        here: list[Finding] = guard.run(node.name, node.op_type, [], _node, reading, node, known)
+        found += here
+    return found
+
+
+def _node(reading: Reading, node: Node, known: Mapping[str, Range]) -> list[Finding]:
+    found: list[Finding] = []
+    for rule in RULES.get(node.op_type, ()):
+        found += rule(reading, node)
+    found += _repeated(reading, node)
+    found += _merged(reading, node, known.get(node.output))
+    found += _forked(reading, node)
     return found
 
 
@@ -136,6 +145,10 @@ def _unknown(node: Node) -> Finding:
 
 def _folded(node: Node) -> Iterator[Finding]:
     if node.op_type == "IntQuant":
+        for name in ("signed", "narrow"):
+            if name not in node.attributes:
+                reason = f"no attribute {name!r}; qonnx's cleanup computes it, and raises 'Required attribute'"
+                yield finding(node, "refused", reason, f"Write it out; {REPAIR}")
         yield finding(
             node,
             "note",

@@ -61,6 +61,13 @@ def _conv(reading: Reading, node: Node) -> Iterator[Finding]:
         )
         return
     yield from _needs(node, "kernel_shape", "strides", "pads", "dilations", "group")
+    if len(node.inputs) > 2 and not reading.fixed(node.inputs[2]):
+        yield finding(
+            node,
+            "crash",
+            "its bias is not constant; hls4ml wants a constant, and fails with 'IndexError'",
+            "Add it behind the convolution; --repair needs a constant too",
+        )
     if any(n != 1 for n in node.attributes.get("dilations", ())):
         yield finding(
             node,
@@ -87,6 +94,18 @@ def _conv(reading: Reading, node: Node) -> Iterator[Finding]:
             "1 is currently supported'",
             "Use one output for each channel, or a full convolution; --repair does not",
         )
+
+
+def _normalization(reading: Reading, node: Node) -> Iterator[Finding]:
+    for name in node.inputs[1:]:
+        if not reading.fixed(name):
+            yield finding(
+                node,
+                "crash",
+                f"its parameter {name!r} is not constant; hls4ml fails with 'TypeError: Only constant ... supported'",
+                "Export after freezing (evaluation mode); --repair needs constants too",
+            )
+            return
 
 
 def _max_pool(reading: Reading, node: Node) -> Iterator[Finding]:
@@ -180,6 +199,30 @@ def _concat(reading: Reading, node: Node) -> Iterator[Finding]:
         )
 
 
+def _reshape(reading: Reading, node: Node) -> Iterator[Finding]:
+    if node.inputs[1] not in reading.constants:
+        yield finding(
+            node,
+            "refused",
+            "its target shape is computed; hls4ml raises 'Reshape for ONNX requires the target shape to be a second "
+            "input.'",
+            "Export with fixed shapes; --repair needs them too",
+        )
+
+
+def _transpose(reading: Reading, node: Node) -> Iterator[Finding]:
+    if reading.fixed(node.inputs[0]):
+        return
+    perm = list(node.attributes.get("perm", ()))
+    if not perm:
+        reason, kind = "no attribute 'perm' (ONNX reverses all axes); hls4ml fails with 'IndexError'", "crash"
+    elif perm[0] != 0:
+        reason, kind = f"perm {perm} moves the batch; hls4ml has no axis for it, and moves another", "wrong"
+    else:
+        return
+    yield finding(node, kind, reason, "Keep the batch in front, and write perm out; --repair needs that too")
+
+
 def _resize(reading: Reading, node: Node) -> Iterator[Finding]:
     given = len(node.inputs) > 1 and bool(node.inputs[1])
     says = "'The truth value of an empty array is ambiguous'" if given else "'Could not find the shape for input'"
@@ -199,6 +242,8 @@ def _pad(reading: Reading, node: Node) -> Iterator[Finding]:
     rank = reading.rank(node.inputs[0])
     if mode != "constant":
         reason, kind = f"hls4ml raises 'Unsupported padding mode: {mode}'", "refused"
+    elif len(node.inputs) > 1 and not reading.fixed(node.inputs[1]):
+        reason, kind = "its pads are not constant; hls4ml or qonnx fail on its shape", "crash"
     elif value is not None and value.any():
         reason, kind = f"pads with {value.flat[0]:g}; hls4ml raises 'Only constant value of 0 supported'", "refused"
     elif rank is not None and rank not in (3, 4):
@@ -238,12 +283,15 @@ def _prelu(reading: Reading, node: Node) -> Iterator[Finding]:
 RULES: dict[str, tuple[Rule, ...]] = {
     "MatMul": (_matmul,),
     "Conv": (_conv,),
+    "BatchNormalization": (_normalization,),
     "MaxPool": (_max_pool,),
     "AveragePool": (_average_pool,),
     "GlobalAveragePool": (_global_pool,),
     "GlobalMaxPool": (_global_pool,),
     "Sum": (_concat,),
     "Concat": (_concat,),
+    "Reshape": (_reshape,),
+    "Transpose": (_transpose,),
     "Resize": (_resize,),
     "Pad": (_pad,),
     "PRelu": (_prelu,),

@@ -13,6 +13,20 @@ from hawq_flow.check_hls.reading import Node, Reading, levels
 
 def _quant_form(reading: Reading, node: Node) -> Iterator[Finding]:
     rounding = node.attributes.get("rounding_mode", "ROUND")
+    if "rounding_mode" not in node.attributes:
+        yield finding(
+            node,
+            "refused",
+            "no attribute 'rounding_mode'; hls4ml raises 'Unexpected value of attribute \"rounding_mode\"'",
+            f"Write it out; {REPAIR}",
+        )
+    if "signed" not in node.attributes:
+        yield finding(
+            node,
+            "wrong",
+            "no attribute 'signed', which QONNX requires: hls4ml takes it for unsigned, this check for signed",
+            f"Write it out; {REPAIR}, taking it for signed",
+        )
     if rounding not in ("ROUND", "FLOOR"):
         yield finding(
             node,

@@ -256,10 +256,10 @@ class Import(Exports):
         FlowError
             When a representation differs from the interpreter (its certificate is kept).
         """
+        self.integers  # noqa: B018  refuses a file or data before a folder is made
         with store.locked(
             self.out / "run", waiting=lambda: self.reporter.warning(f"another run is at work in {self.out}: waiting")
         ):
-            self.integers  # noqa: B018  refuses a file or data before anything is made of them
             network = self.network(NAME)
             found = costs.layers(network)
             self.reporter.result(

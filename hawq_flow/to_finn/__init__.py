@@ -12,6 +12,7 @@ each rule with its source. The variant keeps to them with every scale 1, as in `
                 [Mul(m * 2^-c) ->] [Add(nudge) ->] Relu -> Quant(unsigned)
                 MultiThreshold(thresholds a channel, bias = the type's lowest)        form "thresholds"
                 [Mul(m) ->] [Add(offset)], rounding and clipping nothing              form "affine"
+                nothing, in the thresholds of the rescales that alone read it         form "absorbed"
     SumPool     AveragePool -> Mul(k^2) -> Trunc(FLOOR)                               form "trunc", with its Requantize
                 Conv(x, ones), depthwise, elsewhere
                 Mul -> Quant of more than 8 bits, at the end alone: for the host      form "host"
@@ -22,9 +23,10 @@ rounds them to even. A Requantize is written as Quant only where the two are pro
 what it reads: thresholds of both roundings are computed in integers and compared; half up and floor are moved off
 their ties by a nudge of less than the grid of the products, ``2^-(c+1)`` (minus 1/2 for floor). And the products must
 fit 24 bits, since FINN divides thresholds in float32. Everywhere else its thresholds are written out, which expresses
-any rising rescale exactly: any rounding, zero points, sums up to 24 bits. Trunc (version 1) drops low bits; the
-bits before are chosen such that QuantAvgPool2d, which derives its shift from them, shifts as meant. A wide rescale at
-the end that needs more than float32 is no node at all: the graph ends on the sums, and the rescale is in the metadata.
+any rising rescale exactly, and any of another's result: any rounding, zero points, sums up to 24 bits. Trunc (version
+1) drops low bits; the bits before are chosen such that QuantAvgPool2d, which derives its shift from them, shifts as
+meant. A wide rescale at the end that needs more than float32, falls, or has a zero point is no node at all: the graph
+ends on the sums, and the rescale is in the metadata, with the scale and zero point of its result.
 """
 
 from hawq_flow.to_finn.exporting import execute, export

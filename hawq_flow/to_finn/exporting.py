@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from hawq_flow.interpret import check_inputs
 from hawq_flow.network import IntegerNetwork, Requantize, forward
 from hawq_flow.numeric import IntArray, IntType
 from hawq_flow.to_finn.plan import plan_network
+from hawq_flow.to_finn.rules import check
 from hawq_flow.to_finn.symbolic import table
 from hawq_flow.to_qonnx import Execution, NotExact
 from hawq_flow.to_qonnx.execution import BLOCK_ELEMENTS, qonnx_executor
@@ -42,16 +43,23 @@ def export(network: IntegerNetwork, *, activations: Literal["auto", "quant", "th
     Raises
     ------
     NotExact
-        Naming every op that FINN cannot take, with the reason.
+        Naming every op that FINN cannot take, with the reason; else every node that breaks one of FINN's rules
+        (:func:`check`).
     """
     planned = plan_network(network, activations=activations)
     graph = canonical(planned.network, exported(planned.network, table(planned)), {})
     renamed = {name: f"{name}/{SUMMED}" for name in planned.averages}
     declared = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Identity"}
+
+    def resolved(name: str) -> str:
+        while name in declared:
+            name = declared[name]
+        return renamed.get(name, name)
+
     kept = [node for node in graph.node if node.op_type != "Identity"]
     for node in kept:
         for names in (node.input, node.output):
-            names[:] = [renamed.get(declared.get(name, name), declared.get(name, name)) for name in names]
+            names[:] = [resolved(name) for name in names]
     del graph.node[:]
     graph.node.extend(kept)
     graph.value_info.extend(value_infos(planned.network, planned.network.values, graph.node))
@@ -61,14 +69,46 @@ def export(network: IntegerNetwork, *, activations: Literal["auto", "quant", "th
     extra = {
         "hawq_flow.digest": network.digest,
         "hawq_flow.finn": " ".join(f"{name}={form}" for name, form in forms.items()),
-        LEFT: json.dumps({op.name: _described(op) for op in planned.left}),
+        LEFT: json.dumps({op.name: _described(op, network) for op in planned.left}),
     }
-    return modelled(planned.network, graph, {"": OPSET, DOMAIN: 1}, "float32", extra)
+    model = modelled(planned.network, graph, {"": OPSET, DOMAIN: 1}, "float32", extra)
+    if planned.left:
+        _tell_of_sums(model, network, planned.left)
+    if violations := check(model):
+        raise NotExact(
+            f"{violations[0].node}: FINN cannot take this network. {'; '.join(map(str, violations))}. Change these, or "
+            "use the plain QONNX export"
+        )
+    return model
 
 
-def _described(op: Requantize) -> dict[str, Any]:
+def _described(op: Requantize, network: IntegerNetwork) -> dict[str, Any]:
+    """A rescale left to the host; with what its integers mean, where it is an output of the network."""
     arrays = {what: getattr(op, what).tolist() for what in ("multiplier", "shift", "offset")}
-    return {"input": op.input, **arrays, "rounding": op.rounding.value, "type": op.type.to_dict()}
+    result = {"input": op.input, **arrays, "rounding": op.rounding.value, "type": op.type.to_dict()}
+    for spec in network.outputs:
+        if spec.name == op.name:
+            result |= {"scale": spec.scale.tolist(), "zero_point": spec.zero_point.tolist()}
+    return result
+
+
+def _tell_of_sums(model: onnx.ModelProto, network: IntegerNetwork, left: Sequence[Requantize]) -> None:
+    """Outputs of the graph that are none of the network have no scale, but the names of what rescales them."""
+    own = {spec.name for spec in network.outputs}
+    for entry in model.metadata_props:
+        if entry.key == "hawq_flow.note":
+            entry.value += (
+                f" Outputs with host_rescales are integers for the host to rescale, as {LEFT} says of each in order: "
+                "clip(round(input * multiplier / 2^shift) + offset) to type, of that scale and zero point."
+            )
+        elif entry.key == "hawq_flow.outputs":
+            outputs = json.loads(entry.value)
+            for name, said in outputs.items():
+                if name not in own:
+                    del said["scale"], said["zero_point"]
+                if rescales := [op.name for op in left if op.input == name]:
+                    said["host_rescales"] = rescales
+            entry.value = json.dumps(outputs)
 
 
 def _annotation(name: str, type: IntType) -> onnx.TensorAnnotation:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from hawq_flow.network import (
     Dense,
     IntegerNetwork,
     MaxPool,
+    Op,
     OutputSpec,
     Requantize,
     Reshape,
@@ -26,13 +27,15 @@ from hawq_flow.network import (
 )
 from hawq_flow.numeric import IntArray, Rounding, requantize
 from hawq_flow.to_qonnx import NotExact, check, declared_accumulator, plan_requantize, precision_bits
-from hawq_flow.to_qonnx.plan import is_bipolar, truncation
+from hawq_flow.to_qonnx.plan import is_bipolar, only_rescaled, truncation
 
+Scalar = TypeVar("Scalar", np.int64, np.float64)
 MANTISSA = 24
 MOST_BITS = 8
 """Widest activation that FINN's ConvertQuantActToMultiThreshold converts by default."""
+CARRIED = "FINN carries integers in float32 until it is hardware, 24 bits"
 
-Form = Literal["quant", "thresholds", "affine", "trunc", "host"]
+Form = Literal["quant", "thresholds", "affine", "trunc", "host", "absorbed"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class Activation:
     form:
         ``quant``: [Mul] [Add] [Relu] Quant; ``thresholds``: MultiThreshold; ``affine``: [Mul] [Add] that round and clip
         nothing, which FINN absorbs in the thresholds behind them; ``trunc``: the Trunc behind an AveragePool;
-        ``host``: at the end and too wide for thresholds, as in plain QONNX: FINN leaves it to the host.
+        ``host``: at the end and too wide for thresholds, as in plain QONNX: FINN leaves it to the host. ``absorbed``:
+        no node; the thresholds that read it count over what it reads itself.
     factor, nudge:
         Of ``quant`` and ``affine``: what is multiplied by and added before, scalars or (channels,); None where nothing
         is.
@@ -70,7 +74,7 @@ class Plan:
     network:
         As FINN takes it: no groups but depthwise ones, and without ``left``, whose inputs are its outputs instead.
     left:
-        Rescales at the end that no float32 node holds exactly: for the host to do, in integers.
+        Rescales at the end that no node may be: for the host to do, in integers, in this order.
     activations, averages, bipolar:
         Of the rescales; sum pools that are averages; layers of weights -1 and +1: by name.
     """
@@ -93,9 +97,13 @@ def plan_network(network: IntegerNetwork, *, activations: Literal["auto", "quant
     check(network)
     network, left = _without_ends(ungrouped(network))
     values = check(network)
-    wrong: list[str] = []
-    bits = precision_bits(network)
-    averages = _averages(network, values)
+    bits, unread = precision_bits(network), _unread(network)
+    wrong = [
+        f"{spec.name}: integers of {bits[spec.name]} bits; {CARRIED}"
+        for spec in network.inputs
+        if bits[spec.name] > MANTISSA
+    ]
+    averages, absorbed = _averages(network, values), _absorbed(network, values)
     chosen: dict[str, Activation] = {}
     for op in network.ops:
         reason = _refusal(op, values)
@@ -103,18 +111,22 @@ def plan_network(network: IntegerNetwork, *, activations: Literal["auto", "quant
             found: Activation | str
             if op.name in averages:
                 found = averages[op.name]
-            elif op.type.max_bits > MOST_BITS and op.name in _unread(network):
-                found = Activation("host")
-            elif _before_rescales(op, network) and (affine := _affine(op, values[op.input])) is not None:
+            elif op.name in absorbed:
+                found = Activation("absorbed")
+            elif op.type.max_bits > MOST_BITS and op.name in unread:
+                why = _not_for_host(op, values, bits[op.name], absorbed)
+                found = f"{why}; FINN's host rescales sums, and this reads an input" if why else Activation("host")
+            elif op.input not in absorbed and (affine := _affine(op, network, values)) is not None:
                 found = affine
             else:
-                found = _activation(op, values[op.input], activations)
+                before = _chain(op.input, absorbed)
+                found = _activation(op, before, values[before[0].input if before else op.input], activations)
             if isinstance(found, str):
                 reason = found
             else:
                 chosen[op.name] = found
         elif reason is None and bits[op.name] > MANTISSA:
-            reason = f"needs {bits[op.name]} bits; FINN carries integers in float32 until it is hardware, 24 bits"
+            reason = f"needs {bits[op.name]} bits; {CARRIED}"
         if reason is not None:
             wrong.append(f"{op.name}: {reason}")
     if wrong:
@@ -133,33 +145,50 @@ def _unread(network: IntegerNetwork) -> set[str]:
 
 
 def _without_ends(network: IntegerNetwork) -> tuple[IntegerNetwork, tuple[Requantize, ...]]:
-    """The network without the wide rescales at its end that float32 nodes would not do exactly; and these.
+    """The network without the wide rescales at its end that can be no node; and these.
 
-    Their inputs become outputs, meaning the same but for the last rounding: scale * m * 2^-c.
+    Their inputs become outputs instead. What then stands at the end may have to go as well.
     """
-    bits, values, unread = precision_bits(network), network.values, _unread(network)
-    produced = {op.name for op in network.ops}
-    left = {
-        op.name: op
-        for op in network.ops
-        if isinstance(op, Requantize)
-        and op.name in unread
-        and op.input in produced
-        and op.type.max_bits > MOST_BITS
-        and (bits[op.name] > MANTISSA or plan_requantize(op, values).two_steps or not op.type.uniform)
-    }
-    if not left:
-        return network, ()
-    outputs: dict[str, OutputSpec] = {}
-    for spec in network.outputs:
-        op = left.get(spec.name)
-        if op is not None:
-            factor = np.ldexp(op.multiplier.astype(np.float64), -op.shift)
-            known = (spec.zero_point == op.offset).all()
-            spec = OutputSpec(op.input, spec.scale * factor if known else np.ones(()), np.zeros((), np.int64))
-        outputs.setdefault(spec.name, spec)
-    kept = tuple(op for op in network.ops if op.name not in left)
-    return dataclasses.replace(network, ops=kept, outputs=tuple(outputs.values())), tuple(left.values())
+    left: tuple[Requantize, ...] = ()
+    while True:
+        bits, values, unread = precision_bits(network), network.values, _unread(network)
+        produced, absorbed = {op.name for op in network.ops}, _absorbed(network, values)
+        ends = {
+            op.name: op
+            for op in network.ops
+            if isinstance(op, Requantize)
+            and op.type.max_bits > MOST_BITS
+            and op.name in unread
+            and op.input in produced
+            and _not_for_host(op, values, bits[op.name], absorbed)
+        }
+        if not ends:
+            return network, left
+        ending = {spec.name for spec in network.outputs}
+        left = (*(op for name, op in ends.items() if name in ending), *left)  # what nobody asks for is dropped
+        specs = {spec.name: spec for spec in network.outputs if spec.name not in ends}
+        wanted = (ends[spec.name].input if spec.name in ends else spec.name for spec in network.outputs)
+        outputs = tuple(specs.get(name, OutputSpec(name)) for name in dict.fromkeys(wanted))
+        kept = tuple(op for op in network.ops if op.name not in ends)
+        network = dataclasses.replace(network, ops=kept, outputs=outputs)
+
+
+def _not_for_host(
+    op: Requantize, values: Mapping[str, Value], bits: int, absorbed: Mapping[str, Requantize]
+) -> str | None:
+    """Why a wide rescale at the end cannot be Mul and Quant that FINN leaves where they are; None when it can."""
+    if bits > MANTISSA:
+        return f"needs {bits} bits; {CARRIED}"
+    if op.input in absorbed:
+        return f"reads {op.input}, which is no node"
+    if plan_requantize(op, values).two_steps or not op.type.uniform:
+        return f"type {op.type} with a zero point or widths of its channels: a Quant behind a Quant"
+    if (op.multiplier <= 0).any():
+        return "a multiplier of zero or less"
+    factor = np.ldexp(op.multiplier.astype(np.float64), -op.shift)
+    if factor.size not in (1, *values[op.input].shape[:1]) or _per_channel(factor, values[op.input]) is None:
+        return "a factor of more than one number a channel"
+    return None
 
 
 def ungrouped(network: IntegerNetwork) -> IntegerNetwork:
@@ -175,8 +204,10 @@ def ungrouped(network: IntegerNetwork) -> IntegerNetwork:
     return network
 
 
-def _refusal(op: object, values: Mapping[str, Value]) -> str | None:
+def _refusal(op: Op, values: Mapping[str, Value]) -> str | None:
     """Why FINN cannot take the op at all."""
+    if any(values[name].shape == () for name in (op.name, *op.inputs)):
+        return "a value without axes; FINN's streams have channels. Give it one axis of length 1"
     match op:
         case Dense() | Conv() if declared_accumulator(op, values):
             return f"a sum that saturates in its declared accumulator {op.accumulator}; FINN's accumulators never do"
@@ -245,7 +276,7 @@ def _pool_bits(kernel: int, least: int, needed: int, dropped: int) -> int | None
     return None
 
 
-def _per_channel(array: NDArray[np.generic], x: Value) -> NDArray[np.generic] | None:
+def _per_channel(array: NDArray[Scalar], x: Value) -> NDArray[Scalar] | None:
     """(channels,) or a scalar; None when a channel's elements differ."""
     if array.size == 1:
         return array.reshape(())
@@ -253,39 +284,43 @@ def _per_channel(array: NDArray[np.generic], x: Value) -> NDArray[np.generic] | 
     return full[:, 0] if (full == full[:, :1]).all() else None
 
 
-def _activation(op: Requantize, x: Value, wanted: str) -> Activation | str:
-    """The form of a Requantize, or why there is none."""
-    parts = [_per_channel(array, x) for array in (op.multiplier, op.shift, op.offset)]
+def _activation(op: Requantize, before: Sequence[Requantize], x: Value, wanted: str) -> Activation | str:
+    """The form of a Requantize that reads ``x`` by way of absorbed ones, or why there is none."""
     if op.type.max_bits > MOST_BITS:
         return f"type {op.type}; FINN's thresholds have at most {MOST_BITS} bits"
     if not op.type.uniform:
         return f"type {op.type}; FINN has one width for all channels"
-    if any(part is None for part in parts):
+    parts = _parts(op, x)
+    if parts is None:
         return "a scale or zero point that differs within a channel; FINN's thresholds are one row a channel"
-    if (op.multiplier <= 0).any():
-        return "a multiplier of zero or less; FINN's thresholds rise"
+    if (op.multiplier < 0).any():
+        return "a multiplier below zero; FINN's thresholds rise"
     if x.magnitude.bit_length() > MANTISSA:
         return f"reads integers of {x.magnitude.bit_length()} bits; float32, where FINN keeps thresholds, has 24"
-    exact = _quant_reason(op, x)
+    exact = f"reads {before[-1].name}, of type {before[-1].type}, which is no node" if before else _quant_reason(op, x)
     if exact is None and wanted != "thresholds":
-        multiplier, shift = (np.asarray(part, dtype=np.int64) for part in parts[:2])
-        return _quant(op, multiplier, shift)
+        return _quant(op, *parts[:2])
     if wanted == "quant":
         return f"{exact}. activations='auto' writes its thresholds out"
-    return Activation("thresholds", thresholds=thresholds(op, x, op.rounding).astype(np.float32))
+    return Activation("thresholds", thresholds=thresholds(op, x, op.rounding, before).astype(np.float32))
 
 
-def _before_rescales(op: Requantize, network: IntegerNetwork) -> bool:
-    """Whether other rescales alone read the value, and it is no output."""
-    readers = [other for other in network.ops if op.name in other.inputs]
-    ends = any(spec.name == op.name for spec in network.outputs)
-    return bool(readers) and not ends and all(isinstance(reader, Requantize) for reader in readers)
+def _parts(op: Requantize, x: Value) -> tuple[IntArray, IntArray, IntArray] | None:
+    """Multiplier, shift and offset, each a scalar or (channels,); None when one differs within a channel."""
+    multiplier, shift, offset = (_per_channel(array, x) for array in (op.multiplier, op.shift, op.offset))
+    if multiplier is None or shift is None or offset is None:
+        return None
+    return multiplier, shift, offset
 
 
-def _affine(op: Requantize, x: Value) -> Activation | None:
-    """A rescale that only multiplies and adds, in float32 exactly; None for any other."""
-    multiplier, offset = (_per_channel(array, x) for array in (op.multiplier, op.offset))
-    if op.shift.any() or multiplier is None or offset is None or (op.multiplier <= 0).any() or not op.type.uniform:
+def _affine(op: Requantize, network: IntegerNetwork, values: Mapping[str, Value]) -> Activation | None:
+    """A rescale before others that only multiplies and adds, in float32 exactly; None for any other."""
+    x = values[op.input]
+    parts = _parts(op, x)
+    if not only_rescaled(op.name, network) or parts is None or not op.type.uniform:
+        return None
+    multiplier, _, offset = parts
+    if op.shift.any() or (op.multiplier <= 0).any():
         return None
     low, high = x.low * op.multiplier + op.offset, x.high * op.multiplier + op.offset
     least, most = op.type.range
@@ -296,19 +331,41 @@ def _affine(op: Requantize, x: Value) -> Activation | None:
     return Activation("affine", factor, offset.astype(np.float64) if offset.any() else None)
 
 
+def _absorbed(network: IntegerNetwork, values: Mapping[str, Value]) -> dict[str, Requantize]:
+    """Rescales, wide and rising, that are no Mul and Add but that other rescales alone read: by name, in order.
+
+    Thresholds express any rising function of a sum, so also a rescale of a rescale: they count over the first one's
+    input. An import writes these, for a bias that is finer than the sums. No graph has their values.
+    """
+    result: dict[str, Requantize] = {}
+    for op in network.ops:
+        if not isinstance(op, Requantize) or op.type.max_bits <= MOST_BITS or not only_rescaled(op.name, network):
+            continue
+        rising = (op.multiplier >= 0).all() and _parts(op, values[op.input]) is not None
+        if rising and (op.input in result or _affine(op, network, values) is None):
+            result[op.name] = op
+    return result
+
+
+def _chain(name: str, absorbed: Mapping[str, Requantize]) -> tuple[Requantize, ...]:
+    """The absorbed rescales by way of which the value ``name`` comes from what has a node, first one first."""
+    op = absorbed.get(name)
+    return () if op is None else (*_chain(op.input, absorbed), op)
+
+
 def _quant(op: Requantize, multiplier: IntArray, shift: IntArray) -> Activation:
     factor = np.ldexp(multiplier.astype(np.float64), -shift)
     if (factor == 1).all():
         return Activation("quant")
-    # Below the next multiple of 2^-c, so that no value is a tie any more.
-    nudge = np.ldexp(0.5, -np.asarray(shift))
+    # Below the next multiple of 2^-c, so that no value is a tie any more; where c is 0, none is one.
+    nudge = np.where(shift > 0, np.ldexp(0.5, -shift), 0.0)
     match op.rounding:
         case Rounding.HALF_EVEN:
             return Activation("quant", factor)
         case Rounding.HALF_UP:
-            return Activation("quant", factor, nudge)
+            return Activation("quant", factor, nudge if nudge.any() else None)
         case _:
-            return Activation("quant", factor, nudge - 0.5)
+            return Activation("quant", factor, np.where(shift > 0, nudge - 0.5, 0.0) if nudge.any() else None)
 
 
 def _quant_reason(op: Requantize, x: Value) -> str | None:
@@ -319,6 +376,8 @@ def _quant_reason(op: Requantize, x: Value) -> str | None:
     """
     if op.offset.any():
         return "a zero point; FINN takes Quant with zero point 0"
+    if not op.multiplier.all():
+        return "a multiplier of zero; FINN absorbs factors that are positive"
     product = x.magnitude * int(op.multiplier.max())
     if op.rounding is not Rounding.HALF_EVEN:
         product = 2 * product + (1 << int(op.shift.max())) + 1
@@ -334,28 +393,41 @@ def _quant_reason(op: Requantize, x: Value) -> str | None:
     return None
 
 
-def thresholds(op: Requantize, x: Value, rounding: Rounding) -> IntArray:
+def thresholds(op: Requantize, x: Value, rounding: Rounding, before: Sequence[Requantize] = ()) -> IntArray:
     """The least integer at which each step of a rising Requantize is reached: int64 (channels, steps), ascending.
 
     Steps run from the type's lowest value to its highest. A step that no integer of the channel's interval reaches has
     the interval's high plus one; one that all reach has its low.
+
+    Parameters
+    ----------
+    x:
+        What is counted over: the operand, or that of the first of ``before``.
+    rounding:
+        Of ``op``, which may have another.
+    before:
+        Rising rescales by way of which ``op`` reads ``x``, first one first.
     """
     channels = x.shape[0]
     low, high = (end(a.reshape(channels, -1), axis=1)[:, None] for end, a in ((np.min, x.low), (np.max, x.high)))
     least, most = op.type.range
     levels = np.arange(least + 1, most + 1, dtype=np.int64)[None]
-    scale = [np.broadcast_to(_rows(a, x), (channels, 1)) for a in (op.multiplier, op.shift, op.offset)]
+    steps = [*before, dataclasses.replace(op, rounding=rounding)]
+    scales = [_rows(step, x) for step in steps]
     below = np.broadcast_to(low - 1, (channels, levels.size)).copy()  # counts as not reached
     above = np.broadcast_to(high + 1, below.shape).copy()  # counts as reached
     while (above - below > 1).any():
-        middle = (below + above) // 2
-        reached = requantize(middle, scale[0], scale[1], scale[2], rounding, op.type) >= levels
-        above = np.where(reached, middle, above)
-        below = np.where(reached, below, middle)
+        middle = np.clip((below + above) // 2, low, high)  # inside the interval, where no product overflows
+        result = middle
+        for step, (multiplier, shift, offset) in zip(steps, scales, strict=True):
+            result = requantize(result, multiplier, shift, offset, step.rounding, step.type, rank=2)
+        above = np.where(result >= levels, middle, above)
+        below = np.where(result >= levels, below, middle)
     return above
 
 
-def _rows(array: IntArray, x: Value) -> IntArray:
-    one = _per_channel(array, x)
-    assert one is not None
-    return np.asarray(one, dtype=np.int64).reshape(-1, 1)
+def _rows(op: Requantize, x: Value) -> tuple[IntArray, IntArray, IntArray]:
+    parts = _parts(op, x)
+    assert parts is not None
+    multiplier, shift, offset = (part.reshape(-1, 1) for part in parts)
+    return multiplier, shift, offset

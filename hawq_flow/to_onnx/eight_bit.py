@@ -8,6 +8,7 @@ from hawq_flow.network import Conv, Dense, IntegerNetwork, Requantize
 from hawq_flow.to_onnx.containers import INT32
 from hawq_flow.to_onnx.plan import Plan
 from hawq_flow.to_qonnx import NotExact
+from hawq_flow.to_qonnx.plan import only_rescaled
 
 
 def require_eight_bit(network: IntegerNetwork, made: Plan) -> None:
@@ -27,7 +28,7 @@ def require_eight_bit(network: IntegerNetwork, made: Plan) -> None:
             if low < -128 or high > 127:
                 found.append(f"{op.name}: weights from {low} to {high}")
         if isinstance(op, Requantize):
-            if made.container(op.name).itemsize > 1:
+            if made.container(op.name).itemsize > 1 and not only_rescaled(op.name, network):
                 found.append(f"{op.name}: rescales to type {op.type}")
             continue
         found += [

@@ -90,7 +90,7 @@ def evaluate_reference(
 
 def _dialect(model: onnx.ModelProto) -> str:
     properties = {entry.key: entry.value for entry in model.metadata_props}
-    return f"dialect {properties['hawq_flow.dialect']}, opset {model.opset_import[0].version}"
+    return f"dialect {properties.get('hawq_flow.dialect', 'unknown')}, opset {model.opset_import[0].version}"
 
 
 def _run(
@@ -117,7 +117,8 @@ def _run(
 
 
 def _elements(model: onnx.ModelProto) -> int:
-    """Elements of all tensors that one row brings with it."""
+    """Elements of all tensors whose shapes the model tells that one row brings with it; 1 at least."""
     infos = (*model.graph.input, *model.graph.value_info, *model.graph.output)
     shapes = [info.type.tensor_type.shape.dim for info in infos]
-    return sum(math.prod(dim.dim_value for dim in dims[1:]) for dims in shapes if dims and dims[0].dim_param == BATCH)
+    known = (dims for dims in shapes if dims and dims[0].dim_param == BATCH)
+    return max(1, sum(math.prod(int(dim.dim_value) for dim in dims[1:]) for dims in known))

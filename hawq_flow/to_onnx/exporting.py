@@ -93,10 +93,14 @@ def _facts(network: IntegerNetwork, made: Plan) -> dict[str, str]:
 
 
 def traced(model: onnx.ModelProto, network: IntegerNetwork) -> onnx.ModelProto:
-    """A copy of which every op's value is an output, in the network's order: to find where a difference begins."""
+    """A copy of which every op's value is an output, in the network's order: to find where a difference begins.
+
+    Of a model that another tool has changed: the values that it still forms, with a type that it tells.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     known = {info.name: info for info in (*model.graph.value_info, *model.graph.output)}
+    formed = {name for node in model.graph.node for name in node.output}
     del copy.graph.output[:]
-    copy.graph.output.extend(known[op.name] for op in network.ops)
+    copy.graph.output.extend(known[op.name] for op in network.ops if op.name in formed and op.name in known)
     return copy

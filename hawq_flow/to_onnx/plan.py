@@ -124,8 +124,9 @@ def rescale_bits(network: IntegerNetwork) -> dict[str, int]:
     product exactly while ``|x n| <= 2^p``. Numerators that saturate need not be exact: where ``|x m| 2^-c`` reaches
     ``e = max(|high - z|, |low - z|)`` the result is an end of the type, and it is that in the float, too, because
     its roundings are monotone and e itself is a float. So ``min(|x n|, e 2^(c-k))`` has to fit, with the half
-    that HALF_UP adds, the offset added to what was rounded, and m. All other nodes are integers, or are written in
-    floats only where their own bound allows it.
+    that HALF_UP adds, the offset added to what was rounded, and m. (Where ``|x n| 2^(k-c)`` is at most 1/4, that half
+    needs no bits: every float puts their sum between 0 and 1, and floors it to 0.) All other nodes are integers, or are
+    written in floats only where their own bound allows it.
     """
     values = network.values
     return {
@@ -144,7 +145,8 @@ def _numerator_bits(op: Requantize, x: Value) -> int:
     edge = np.maximum(np.abs(op.type.low(rank) - op.offset), np.abs(op.type.high(rank) - op.offset))
     largest = np.minimum(reach, np.minimum(edge, reach // unit + 1) * unit)  # the inner one only keeps it in int64
     if op.rounding is Rounding.HALF_UP:
-        largest = np.where(unit > 1, largest + unit // 2, 2 * largest + 1)
+        halved = np.where(unit > 1, largest + unit // 2, 2 * largest + 1)
+        largest = np.where((unit > 1) & (reach <= unit // 4), largest, halved)
     after = int((largest // unit + np.abs(op.offset)).max()) + 1
     return max(int(largest.max()).bit_length(), after.bit_length(), int(significant_bits(m).max()))
 

@@ -65,12 +65,13 @@ def _quantized(nodes: Nodes, plan: OpPlan, op: Requantize, y: Any) -> Any:
     reach = max(int(np.abs(plan.requantize.low).max()), int(np.abs(plan.requantize.high).max()))
     byte = plan.target in (INT8, UINT8)
     # Runtimes have no Clip of 16 bits; and beyond int32 an implementation may round into that before it saturates.
-    if (not byte and not full) or reach >= 1 << 30:
+    early = (not byte and not full) or reach >= 1 << 30
+    if early:
         y = nodes.clip(y, FLOAT, np.float32(low - offset), np.float32(high - offset))
     scale = nodes.constant(np.float32(1), FLOAT, "scale")
     zero_point = nodes.constant(offset, plan.target, "zero_point")
     q = nodes("QuantizeLinear", y, scale, zero_point, what="quantized")
-    if byte and not full:
+    if byte and not full and not early:
         q = nodes.clip(q, plan.target, low, high)
     return q
 

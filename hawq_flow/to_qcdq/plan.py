@@ -89,7 +89,7 @@ def storage(type: IntType, rank: int, *, wide: bool = False) -> Storage:
     QuantizeLinear through a Reshape (it changes the zero point to uint8 and forgets ``output_dtype``).
     """
     bits = 16 if type.max_bits > 8 or (wide and type.signed) else 8
-    if type.max_bits > 16:  # beyond 24 bits a bound has no float32, but then no value may reach it
+    if type.max_bits > 16:  # beyond 24 bits a bound has no float32, but plan_network lets no value reach it
         low, high = (np.clip(end, -(1 << FLOAT32), 1 << FLOAT32) for end in (type.low(rank), type.high(rank)))
         return Storage(np.dtype(np.float32), low, high, True)
     container: np.dtype[Any] = np.dtype(f"{'' if type.signed else 'u'}int{bits}")
@@ -193,6 +193,9 @@ def plan_network(network: IntegerNetwork, *, double: bool = True) -> Plan:
             wider = bits > FLOAT32 and double
             most = FLOAT64 if wider else FLOAT32
             rescales[op.name] = _rescale(op, values, op.name in folded, wider, held(op.name, op.type))
+            if bits <= most and values[op.name].magnitude > 1 << FLOAT32:  # double ends where the value begins
+                reach = values[op.name].magnitude
+                wrong.append(f"{op.name}: holds integers up to {reach}, float32 holds all up to {1 << FLOAT32}")
         if bits > most:
             wrong.append(f"{op.name}: needs {bits} bits, float{32 if most == FLOAT32 else 64} has {most}")
     wrong += [f"{name}: needs {needed[name]} bits, float32 has {FLOAT32}" for name in inputs if needed[name] > FLOAT32]

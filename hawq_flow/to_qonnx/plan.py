@@ -102,6 +102,13 @@ def plan_requantize(op: Requantize, values: Mapping[str, Value]) -> RequantizePl
     )
 
 
+def only_rescaled(name: str, network: IntegerNetwork) -> bool:
+    """Whether rescales alone read a value, and it is no output: a sum on its way, such as one with a finer bias."""
+    readers = [op for op in network.ops if name in op.inputs]
+    leaves = any(spec.name == name for spec in network.outputs)
+    return bool(readers) and not leaves and all(isinstance(op, Requantize) for op in readers)
+
+
 def weight_type(op: Dense | Conv) -> IntType:
     """The type the weights' Quant declares: the narrowest that holds them, narrow when the lowest value is not used."""
     type = quant_type(int(op.weight.min()), int(op.weight.max()))
