@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from hawq_flow import to_onnx, to_qcdq
 from hawq_flow.lower import lower
+from hawq_flow.network import IntegerNetwork
 from hawq_flow.plan import BitPlan
 from hawq_flow.quant import QuantConfig, quantize
 from hawq_flow.to_hls import HlsConfig, design
@@ -94,7 +96,14 @@ class Line:
     refusals: dict[str, str]
 
 
-BACKENDS: tuple[str, ...] = ("QONNX", "HLS io_parallel", "HLS io_stream")
+TRIED: dict[str, Callable[[IntegerNetwork], object]] = {
+    "QONNX": check,
+    "standard ONNX": lambda network: to_onnx.plan_network(network, to_onnx.choose(network)),
+    "QCDQ": to_qcdq.plan_network,
+    "HLS io_parallel": lambda network: design(network, HlsConfig(io_type="io_parallel")),
+    "HLS io_stream": lambda network: design(network, HlsConfig(io_type="io_stream")),
+}
+"""By back end, what refuses a network that it does not take."""
 
 
 def lines() -> Iterator[Line]:
@@ -110,12 +119,9 @@ def lines() -> Iterator[Line]:
         trained.freeze()
         network = lower(trained.eval())
         refusals = {}
-        for backend in BACKENDS:
+        for backend, take in TRIED.items():
             try:
-                if backend == "QONNX":
-                    check(network)
-                else:
-                    design(network, HlsConfig(io_type=backend.removeprefix("HLS ")))
+                take(network)
             except NotExact as error:
                 refusals[backend] = str(error)
         yield Line(row.torch, tuple(dict.fromkeys(op.kind for op in network.ops)), refusals)
@@ -123,11 +129,11 @@ def lines() -> Iterator[Line]:
 
 def table() -> str:
     """The table in Markdown: a line for each row, a column for each back end, and the reasons of refusals below it."""
-    head = ["in torch", "ops of the integer network", *BACKENDS]
+    head = ["in torch", "ops of the integer network", *TRIED]
     rows, notes = [], []
     for line in lines():
         cells = []
-        for backend in BACKENDS:
+        for backend in TRIED:
             reason = line.refusals.get(backend)
             if reason is None:
                 cells.append("yes")

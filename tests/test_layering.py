@@ -52,7 +52,7 @@ UNITS: dict[str, set[str]] = {
     "summary": {"coverage", "plan", "quality"},
     "config": {"plan", "quant", "to_hls", "to_onnx", "train"},
     "choose": {"allocate", "config", "plan", "quant", "sensitivity", "topology"},
-    "supported": {"lower", "plan", "quant", "to_hls", "to_qonnx", "topology"},
+    "supported": {"lower", "network", "plan", "quant", "to_hls", "to_onnx", "to_qcdq", "to_qonnx", "topology"},
 }
 """What each unit may import; ``flow`` may import all of these, and ``cli`` those and ``flow``."""
 
