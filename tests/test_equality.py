@@ -51,7 +51,7 @@ def test_all_representations_are_equal(project: Path, tmp_path: Path) -> None:
         assert entry["first_mismatch"] is None
     assert certificate["backends"]["csim_vitis"]["method"].startswith("hls4ml 1")
     text = equality.markdown(certificate)
-    assert "All 5 representations equal the interpreter, integer by integer, on 400 samples." in text
+    assert "All 8 representations equal the interpreter, integer by integer, on 400 samples." in text
     assert "| csim_vitis | 0 | 1,200 | none |" in text
     equality.write(certificate, tmp_path / "equality.json")
     assert json.loads((tmp_path / "equality.json").read_text()) == certificate
