@@ -362,12 +362,14 @@ def test_random_networks_as_training_makes_them(networks: list[IntegerNetwork]) 
 
 
 @pytest.mark.slow
-@settings(max_examples=8)
+@settings(max_examples=3)
 @given(
     st.lists(core_strategies.graphs(max_steps=10), min_size=16, max_size=16),
     st.lists(core_strategies.networks(), min_size=16, max_size=16),
     st.lists(graph_strategies.expressible_graphs(), min_size=8, max_size=8),
 )
-def test_many_random_networks(*groups: list[IntegerNetwork]) -> None:
-    for networks in groups:
+def test_many_random_networks(
+    deep: list[IntegerNetwork], dense: list[IntegerNetwork], expressible: list[IntegerNetwork]
+) -> None:
+    for networks in (deep, dense, expressible):
         assert_all_equal(networks, 20)
