@@ -33,6 +33,7 @@ from hawq_flow.network import (
 )
 from hawq_flow.numeric import IntType, Rounding
 from hawq_flow.to_onnx import Dialect, NotExact, activations, execution
+from hawq_flow.to_qonnx.execution import row_elements
 
 FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 
@@ -360,9 +361,9 @@ def test_a_model_that_forgot_its_types_and_metadata_still_runs(
         assert "dialect unknown, opset 21" in done.method
         np.testing.assert_array_equal(done.values["out"], interpret.run(network, x))
     bare.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
-    assert execution._elements(bare) == 3  # the output alone says what a row brings
+    assert row_elements(bare) == 3  # the output alone says what a row brings
     bare.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "n"
-    assert execution._elements(bare) == 1
+    assert row_elements(bare) == 1
 
 
 def test_the_jet_tagger_is_equal(jets: tuple[IntegerNetwork, onnx.ModelProto]) -> None:
@@ -429,7 +430,7 @@ def test_flags_of_the_processor(tmp_path: Path) -> None:
 def test_rows_run_in_blocks(jets: tuple[IntegerNetwork, onnx.ModelProto], monkeypatch: pytest.MonkeyPatch) -> None:
     network, model = jets
     x = jets_rows(network, 7)
-    elements = execution._elements(model)
+    elements = row_elements(model)
     assert elements > sum(np.prod(value.shape) for value in network.values.values())
     monkeypatch.setattr(execution, "BLOCK_ELEMENTS", 3 * elements)
     done = to_onnx.execute(model, network, x, optimized=True).values["act4"]

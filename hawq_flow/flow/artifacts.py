@@ -355,8 +355,7 @@ class Artifacts(Inputs, Exports):
 
     def stale_projects(self) -> list[Path]:
         """HLS projects in the firmware folder that other configurations left there."""
-        current = {self.hls(n, b).path for n in self.hls_plans for b in self.experiment.firmware_backends}
-        return sorted({p.parent for p in self.firmware_folder.glob(f"*/*/{store.MANIFEST}")} - current)
+        return self.stale((name, backend) for name in self.hls_plans for backend in self.experiment.firmware_backends)
 
     @property
     def firmware_folder(self) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -109,6 +109,11 @@ class Exports(Maker):
         """What hls4ml took for each layer with weights: the nearest, where the one asked for does not divide."""
         layers = to_hls.read_manifest(self.hls(name, backend).path / "project")["layers"]
         return {layer: entry["reuse_factor"] for layer, entry in layers.items() if "weight" in entry["types"]}
+
+    def stale(self, projects: Iterable[tuple[str, str]]) -> list[Path]:
+        """HLS projects in the firmware folder that are none of these (name, backend): an earlier configuration's."""
+        current = {self.hls(name, backend).path for name, backend in projects}
+        return sorted({path.parent for path in self.firmware_folder.glob(f"*/*/{store.MANIFEST}")} - current)
 
     def exported(self, name: str) -> dict[str, Backend]:
         """The plain definition and the exported models of a network, for its certificate."""

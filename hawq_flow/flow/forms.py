@@ -35,8 +35,8 @@ FORMS: dict[str, Form] = {
         (),
         to_qcdq.export,
         lambda network, model: {
-            "qcdq-plain": equality.executed(lambda x: to_qcdq.execute(model, network, x, optimized=False)),
-            "qcdq-optimized": equality.executed(lambda x: to_qcdq.execute(model, network, x, optimized=True)),
+            "qcdq-plain": equality.executed(to_qcdq.runtime(model, network, optimized=False)),
+            "qcdq-optimized": equality.executed(to_qcdq.runtime(model, network, optimized=True)),
         },
     ),
     "finn": Form(

@@ -228,12 +228,6 @@ class Import(Exports):
         )
 
     @property
-    def _stale(self) -> list[Path]:
-        """Projects of other back ends that an earlier import left."""
-        current = {self.hls(NAME, backend).path for backend in self.config.backends}
-        return sorted({path.parent for path in self.firmware_folder.glob(f"*/*/{store.MANIFEST}")} - current)
-
-    @property
     def _problems(self) -> list[str]:
         """Why equality on these inputs proves little, if so."""
         outputs = [output.name for output in self.network(NAME).outputs]
@@ -279,7 +273,7 @@ class Import(Exports):
                 if self.config.data is not None:
                     raise FlowError(f"{self.config.data}: {problem}")
                 self.reporter.warning(problem)
-            for stale in self._stale:
+            for stale in self.stale((NAME, backend) for backend in self.config.backends):
                 self.reporter.warning(f"{stale}: a project of an earlier import; not of this one. Delete it")
             names = ", ".join(certificate["backends"])
             self.reporter.result(f"0 mismatches on {certificate['samples']:,} samples ({names})")

@@ -18,6 +18,7 @@ from hawq_flow.from_onnx.affine import floats
 from hawq_flow.from_onnx.result import Imported
 from hawq_flow.interpret import trace
 from hawq_flow.network import IntegerNetwork, Requantize
+from hawq_flow.runtime import FATAL, session
 
 _QONNX = "qonnx.custom_op.general"
 _OWN = ("Quant", "IntQuant", "BipolarQuant", "Trunc")
@@ -189,13 +190,9 @@ def with_rows(model: onnx.ModelProto, inputs: Mapping[str, Any], rows: int) -> o
 
 
 def _onnxruntime(model: onnx.ModelProto) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4  # a file of one row fails on a block, which is tried: nothing to print
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    types = {entry.name: entry.type for entry in session.get_inputs()}
+    # A file of one row fails on a block, which is tried: nothing to print.
+    loaded = session(model, optimized=False, prints=FATAL)
+    types = {entry.name: entry.type for entry in loaded.get_inputs()}
 
     def run(feeds: Mapping[str, NDArray[np.float32]], wanted: list[str]) -> dict[str, NDArray[Any]]:
         numpy_types = {
@@ -209,7 +206,7 @@ def _onnxruntime(model: onnx.ModelProto) -> Any:
             "tensor(int64)": np.int64,
         }
         given = {name: array.astype(numpy_types[types[name]]) for name, array in feeds.items()}
-        return dict(zip(wanted, session.run(wanted, given), strict=True))
+        return dict(zip(wanted, loaded.run(wanted, given), strict=True))
 
     return run
 

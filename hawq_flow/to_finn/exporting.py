@@ -7,18 +7,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import onnx
 from numpy.typing import ArrayLike
 
 from hawq_flow.interpret import check_inputs
 from hawq_flow.network import IntegerNetwork, Requantize, forward
-from hawq_flow.numeric import IntArray, IntType
+from hawq_flow.numeric import IntType
 from hawq_flow.to_finn.plan import plan_network
 from hawq_flow.to_finn.rules import check
 from hawq_flow.to_finn.symbolic import table
 from hawq_flow.to_qonnx import Execution, NotExact
-from hawq_flow.to_qonnx.execution import BLOCK_ELEMENTS, qonnx_executor
+from hawq_flow.to_qonnx.execution import BLOCK_ELEMENTS, in_blocks, qonnx_executor
 from hawq_flow.to_qonnx.exporting import canonical, exported, modelled, value_infos
 from hawq_flow.to_qonnx.symbolic import DOMAIN, OPSET
 
@@ -133,16 +132,8 @@ def execute(model: onnx.ModelProto, network: IntegerNetwork, x: ArrayLike | Mapp
     run = qonnx_executor(model)
     formed = {name for node in model.graph.node for name in node.output}
     shapes = {name: value.shape for name, value in network.values.items() if name in formed}
-    rows = len(next(iter(inputs.values())))
-    result: dict[str, IntArray] = {name: np.empty((rows, *shape), dtype=np.int64) for name, shape in shapes.items()}
-    step = max(1, BLOCK_ELEMENTS // (4 * sum(math.prod(value.shape) for value in network.values.values())))
-    for start in range(0, rows, step):
-        context = run({name: array[start : start + step] for name, array in inputs.items()})
-        for name, array in result.items():
-            integers = context[name].astype(np.int64)
-            if not (integers == context[name]).all():
-                raise NotExact(f"{name}: the FINN graph produced values that are not whole numbers; expected integers")
-            array[start : start + step] = integers
+    step = BLOCK_ELEMENTS // (4 * sum(math.prod(value.shape) for value in network.values.values()))
+    result = in_blocks(run, inputs, shapes, step)
     for name in json.loads(next((entry.value for entry in model.metadata_props if entry.key == LEFT), "{}")):
         op = network.op(name)
         result[name] = forward(op, [result[operand] for operand in op.inputs])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,8 @@ from hawq_flow.network import (
 )
 from hawq_flow.numeric import IntArray, Rounding, requantize
 from hawq_flow.to_qonnx import NotExact, check, declared_accumulator, plan_requantize, precision_bits
-from hawq_flow.to_qonnx.plan import is_bipolar, only_rescaled, truncation
+from hawq_flow.to_qonnx.plan import is_bipolar, only_rescaled, per_channel, truncation
 
-Scalar = TypeVar("Scalar", np.int64, np.float64)
 MANTISSA = 24
 MOST_BITS = 8
 """Widest activation that FINN's ConvertQuantActToMultiThreshold converts by default."""
@@ -186,7 +185,7 @@ def _not_for_host(
     if (op.multiplier <= 0).any():
         return "a multiplier of zero or less"
     factor = np.ldexp(op.multiplier.astype(np.float64), -op.shift)
-    if factor.size not in (1, *values[op.input].shape[:1]) or _per_channel(factor, values[op.input]) is None:
+    if factor.size not in (1, *values[op.input].shape[:1]) or per_channel(factor, values[op.input]) is None:
         return "a factor of more than one number a channel"
     return None
 
@@ -276,14 +275,6 @@ def _pool_bits(kernel: int, least: int, needed: int, dropped: int) -> int | None
     return None
 
 
-def _per_channel(array: NDArray[Scalar], x: Value) -> NDArray[Scalar] | None:
-    """(channels,) or a scalar; None when a channel's elements differ."""
-    if array.size == 1:
-        return array.reshape(())
-    full = np.broadcast_to(array, x.shape).reshape(x.shape[0], -1)
-    return full[:, 0] if (full == full[:, :1]).all() else None
-
-
 def _activation(op: Requantize, before: Sequence[Requantize], x: Value, wanted: str) -> Activation | str:
     """The form of a Requantize that reads ``x`` by way of absorbed ones, or why there is none."""
     if op.type.max_bits > MOST_BITS:
@@ -307,7 +298,7 @@ def _activation(op: Requantize, before: Sequence[Requantize], x: Value, wanted: 
 
 def _parts(op: Requantize, x: Value) -> tuple[IntArray, IntArray, IntArray] | None:
     """Multiplier, shift and offset, each a scalar or (channels,); None when one differs within a channel."""
-    multiplier, shift, offset = (_per_channel(array, x) for array in (op.multiplier, op.shift, op.offset))
+    multiplier, shift, offset = (per_channel(array, x) for array in (op.multiplier, op.shift, op.offset))
     if multiplier is None or shift is None or offset is None:
         return None
     return multiplier, shift, offset

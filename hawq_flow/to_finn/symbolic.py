@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 from numpy.typing import NDArray
 from onnxscript import opset20 as standard
@@ -32,29 +31,6 @@ UNITS = [2, 1, 1]
 """The type of a sum pool's ones: two signed bits, as FINN takes ternary weights."""
 
 
-def _register_schema() -> None:
-    """Tell onnx the operator schema of QONNX's MultiThreshold, which the exporter needs to build the node."""
-    if onnx.defs.has("MultiThreshold", DOMAIN):
-        return
-    schema = onnx.defs.OpSchema
-    kinds = {"out_dtype": "STRING", "data_layout": "STRING", "out_scale": "FLOAT", "out_bias": "FLOAT"}
-    onnx.defs.register_schema(
-        schema(
-            "MultiThreshold",
-            DOMAIN,
-            1,
-            doc="out_scale * (how many thresholds of its channel x reaches) + out_bias.",
-            inputs=[schema.FormalParameter(name, "T") for name in ("x", "thresholds")],
-            outputs=[schema.FormalParameter("y", "T")],
-            type_constraints=[("T", ["tensor(float)"], "float32, as QONNX executes it")],
-            attributes=[
-                schema.Attribute(name, getattr(schema.AttrType, kind), required=False) for name, kind in kinds.items()
-            ],
-        )
-    )
-
-
-_register_schema()
 _qonnx = Opset(DOMAIN, 1)
 
 
@@ -86,19 +62,11 @@ def table(plan: Plan) -> dict[Callable[..., Any], Callable[..., Any]]:
     def dense(x: Any, weight: Any, bias: Any, name: str, *_: Any) -> Any:
         return biased(standard.MatMul(x, weights(weight, name)), name)
 
-    def conv(
-        x: Any,
-        weight: Any,
-        bias: Any,
-        name: str,
-        type: Sequence[int],
-        accumulator: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int],
-        groups: int,
-    ) -> Any:
-        kernel = tuple(weight.shape)[2:]
-        return biased(convolution((x, weights(weight, name)), kernel, stride, padding, groups), name)
+    def conv(x: Any, weight: Any, bias: Any, name: str, *_: Any) -> Any:
+        op = by_name[name]
+        assert isinstance(op, Conv)
+        operands = (x, weights(weight, name))
+        return biased(convolution(operands, op.kernel, op.stride, op.padding, op.groups), name)
 
     def sum_pool(x: Any, weight: Any, name: str, stride: Sequence[int], padding: Sequence[int]) -> Any:
         op = by_name[name]

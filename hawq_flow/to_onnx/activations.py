@@ -34,7 +34,6 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -42,6 +41,7 @@ from onnxscript import opset20 as standard
 
 from hawq_flow.network import IntegerNetwork, Lookup, Value
 from hawq_flow.numeric import IntArray, IntType
+from hawq_flow.runtime import session
 from hawq_flow.to_qonnx import NotExact
 from hawq_flow.to_qonnx.symbolic import named, tensor
 
@@ -284,15 +284,10 @@ def results(
     x, y = _grids(function, input_scale, x, y)
     made = model(function, form, x=x, y=y)
     feed = {"x": x.integers.astype(x.container)[None]}
-    levels = onnxruntime.GraphOptimizationLevel
     (reference,) = cast(list[NDArray[Any]], ReferenceEvaluator(made).run(None, feed))
     found = {"the reference evaluator": reference}
-    for where, level in (("no optimizations", levels.ORT_DISABLE_ALL), ("its default level", levels.ORT_ENABLE_ALL)):
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level, options.log_severity_level = level, 3
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        session = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        found[f"onnxruntime at {where}"] = session.run(None, feed)[0]
+    for where, optimized in (("no optimizations", False), ("its default level", True)):
+        found[f"onnxruntime at {where}"] = session(made, optimized=optimized).run(None, feed)[0]
     return {where: array[0].astype(np.int64) for where, array in found.items()}
 
 

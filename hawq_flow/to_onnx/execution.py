@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import ArrayLike
@@ -17,8 +15,9 @@ from onnx.reference import ReferenceEvaluator
 
 from hawq_flow.interpret import check_inputs
 from hawq_flow.network import IntegerNetwork
-from hawq_flow.numeric import IntArray
-from hawq_flow.to_qonnx import BATCH, Execution
+from hawq_flow.runtime import session
+from hawq_flow.to_qonnx import Execution
+from hawq_flow.to_qonnx.execution import in_blocks, row_elements
 
 BLOCK_ELEMENTS = 1 << 24
 """Elements of all tensors of a block of rows together."""
@@ -65,18 +64,13 @@ def runtime(
     A function from integers as for ``interpret.run`` to the graph's outputs by name, int64 (n, *shape), and how they
     were computed.
     """
-    options = onnxruntime.SessionOptions()
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    loaded = session(model, optimized=optimized)
     level = "default optimisation" if optimized else "no optimisation"
     method = (
         f"onnxruntime {onnxruntime.__version__}, {level}, {_dialect(model)}; processor flags: "
         f"{' '.join(cpu_flags()) or 'none that matter'}"
     )
-    return lambda x: _run(model, network, x, session.run, method)
+    return lambda x: _run(model, network, x, loaded.run, method)
 
 
 def evaluate_reference(
@@ -103,22 +97,11 @@ def _run(
     """Rows in blocks; inputs in the dtypes that the graph declares, outputs as int64."""
     dtypes = {info.name: helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type) for info in model.graph.input}
     inputs = {name: array.astype(dtypes[name]) for name, array in check_inputs(network, x).items()}
-    rows = len(next(iter(inputs.values())))
     names = [info.name for info in model.graph.output]
-    result: dict[str, IntArray] = {
-        name: np.empty((rows, *network.values[name].shape), dtype=np.int64) for name in names
-    }
-    step = max(1, BLOCK_ELEMENTS // _elements(model))
-    for start in range(0, rows, step):
-        outputs = run(names, {name: array[start : start + step] for name, array in inputs.items()})
-        for name, array in zip(names, outputs, strict=True):
-            result[name][start : start + step] = array
-    return Execution(result, method)
-
-
-def _elements(model: onnx.ModelProto) -> int:
-    """Elements of all tensors whose shapes the model tells that one row brings with it; 1 at least."""
-    infos = (*model.graph.input, *model.graph.value_info, *model.graph.output)
-    shapes = [info.type.tensor_type.shape.dim for info in infos]
-    known = (dims for dims in shapes if dims and dims[0].dim_param == BATCH)
-    return max(1, sum(math.prod(int(dim.dim_value) for dim in dims[1:]) for dims in known))
+    values = in_blocks(
+        lambda block: dict(zip(names, run(names, block), strict=True)),
+        inputs,
+        {name: network.values[name].shape for name in names},
+        BLOCK_ELEMENTS // row_elements(model),
+    )
+    return Execution(values, method)

@@ -40,81 +40,46 @@ def translation(plan: Plan) -> dict[Callable[..., Any], Callable[..., Any]]:
         bounds = (low, high) if spec.type.uniform else (spec.type.low(rank), spec.type.high(rank))
         return nodes.finish(nodes.clip(nodes.cast(x, dtype, work, "wide"), work, *bounds), work, dtype)
 
-    def dense_nodes(x: Any, weight: Any, bias: Any, name: str, type: Sequence[int], accumulator: Sequence[int]) -> Any:
+    # Constants and arguments of the custom ops stand in the plan already: what matters is where the name does.
+    def layer_nodes(x: Any, weight: Any, bias: Any, name: str, *_: Any) -> Any:
         return write(layers.layer, name, x)
 
-    def conv_nodes(
-        x: Any,
-        weight: Any,
-        bias: Any,
-        name: str,
-        type: Sequence[int],
-        accumulator: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int],
-        groups: int,
-    ) -> Any:
+    def sum_pool_nodes(x: Any, weight: Any, name: str, *_: Any) -> Any:
         return write(layers.layer, name, x)
 
-    def sum_pool_nodes(x: Any, weight: Any, name: str, stride: Sequence[int], padding: Sequence[int]) -> Any:
-        return write(layers.layer, name, x)
-
-    def requantize_nodes(
-        x: Any,
-        factor: Any,
-        offset: Any,
-        low: Any,
-        high: Any,
-        name: str,
-        rounding: str,
-        wide: Sequence[int],
-        type: Sequence[int],
-    ) -> Any:
+    def requantize_nodes(x: Any, factor: Any, offset: Any, low: Any, high: Any, name: str, *_: Any) -> Any:
         return write(rescale.requantize, name, x)
-
-    def max_pool_nodes(x: Any, name: str, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> Any:
-        return write(shaping.max_pool, name, x)
-
-    def reshape_nodes(x: Any, name: str, shape: Sequence[int]) -> Any:
-        return write(shaping.reshape, name, x)
-
-    def pad_nodes(x: Any, name: str, padding: Sequence[int], value: int) -> Any:
-        return write(shaping.pad, name, x)
-
-    def upsample_nodes(x: Any, name: str, factors: Sequence[int]) -> Any:
-        return write(shaping.upsample, name, x)
-
-    def concat_nodes(operands: Sequence[Any], name: str, axis: int) -> Any:
-        return write(shaping.concat, name, operands)
-
-    def add_nodes(operands: Sequence[Any], name: str) -> Any:
-        return write(shaping.add, name, operands)
 
     def pair_nodes(left: Any, right: Any, name: str) -> Any:
         return write(shaping.binary, name, [left, right])
 
-    def reduce_nodes(x: Any, name: str, axis: int) -> Any:
-        return write(shaping.reduce, name, x)
-
-    def lookup_nodes(x: Any, table: Any, name: str, start: int) -> Any:
+    def lookup_nodes(x: Any, table: Any, name: str, *_: Any) -> Any:
         return write(shaping.lookup, name, x)
+
+    def named_first(function: Callable[..., Any]) -> Callable[..., Any]:
+        """Of an op without constants: its operand or operands, then the name."""
+
+        def nodes(x: Any, name: str, *_: Any) -> Any:
+            return write(function, name, x)
+
+        return nodes
 
     ops = torch.ops.hawq_flow
     return {
         ops.input.default: input_nodes,
-        ops.dense.default: dense_nodes,
-        ops.conv.default: conv_nodes,
+        ops.dense.default: layer_nodes,
+        ops.conv.default: layer_nodes,
         ops.requantize.default: requantize_nodes,
-        ops.reshape.default: reshape_nodes,
-        ops.pad.default: pad_nodes,
-        ops.max_pool.default: max_pool_nodes,
+        ops.reshape.default: named_first(shaping.reshape),
+        ops.pad.default: named_first(shaping.pad),
+        ops.max_pool.default: named_first(shaping.max_pool),
         ops.sum_pool.default: sum_pool_nodes,
-        ops.upsample.default: upsample_nodes,
-        ops.concat.default: concat_nodes,
-        ops.add.default: add_nodes,
+        ops.upsample.default: named_first(shaping.upsample),
+        ops.concat.default: named_first(shaping.concat),
+        ops.add.default: named_first(shaping.add),
         ops.subtract.default: pair_nodes,
         ops.multiply.default: pair_nodes,
-        ops.reduce_max.default: reduce_nodes,
-        ops.reduce_sum.default: reduce_nodes,
+        ops.reduce_max.default: named_first(shaping.reduce),
+        ops.reduce_sum.default: named_first(shaping.reduce),
         ops.lookup.default: lookup_nodes,
     }

@@ -30,7 +30,7 @@ graph's own arithmetic; with dyadic ones both are exact, so they are equal. Two 
 integer kernels were really in use.
 """
 
-from hawq_flow.to_qcdq.exporting import execute, export
+from hawq_flow.to_qcdq.exporting import execute, export, runtime
 from hawq_flow.to_qcdq.plan import plan_network
 
-__all__ = ["execute", "export", "plan_network"]
+__all__ = ["execute", "export", "plan_network", "runtime"]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from hawq_flow.interpret import check_inputs
 from hawq_flow.network import IntegerNetwork
 from hawq_flow.numeric import IntArray
+from hawq_flow.runtime import session
 from hawq_flow.to_qcdq.plan import plan_network
 from hawq_flow.to_qcdq.symbolic import table
-from hawq_flow.to_qonnx import Execution, NotExact
+from hawq_flow.to_qonnx import Execution
+from hawq_flow.to_qonnx.execution import in_blocks
 from hawq_flow.to_qonnx.exporting import canonical, exported, modelled
 
 OPSET, OPSET_16_BITS = 20, 21
@@ -89,29 +91,27 @@ def execute(
     NotExact
         If a value is not a whole number.
     """
-    inputs = check_inputs(network, x)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    return runtime(model, network, optimized=optimized)(x)
+
+
+def runtime(
+    model: onnx.ModelProto, network: IntegerNetwork, *, optimized: bool
+) -> Callable[[ArrayLike | Mapping[str, ArrayLike]], Execution]:
+    """A QCDQ model loaded into onnxruntime: :func:`execute` as a function of ``x``, for blocks of rows."""
     names = [output.name for output in network.outputs]
-    run = onnx.ModelProto()
-    run.CopyFrom(model)
-    level = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
     if not optimized:
         formed = {info.name: info for info in model.graph.value_info}
-        run.graph.output.extend(formed[op.name] for op in network.ops if op.name in formed and op.name not in names)
-        names = [info.name for info in run.graph.output]
-    session = onnxruntime.InferenceSession(run.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    values = network.values
-    rows = len(next(iter(inputs.values())))
-    result: dict[str, IntArray] = {name: np.empty((rows, *values[name].shape), dtype=np.int64) for name in names}
-    step = max(1, BLOCK_ELEMENTS // sum(math.prod(value.shape) for value in values.values()))
-    for start in range(0, rows, step):
-        feed = {name: array[start : start + step].astype(np.float32) for name, array in inputs.items()}
-        for name, array in zip(names, session.run(names, feed), strict=True):
-            integers = array.astype(np.int64)
-            if not (integers == array).all():
-                raise NotExact(f"{name}: the QCDQ graph produced values that are not whole numbers; expected integers")
-            result[name][start : start + step] = integers
-    return Execution(result, f"onnxruntime, {'default optimizations' if optimized else 'no optimizations'}, float32")
+        copy.graph.output.extend(formed[op.name] for op in network.ops if op.name in formed and op.name not in names)
+        names = [info.name for info in copy.graph.output]
+    loaded = session(copy, optimized=optimized)
+    shapes = {name: network.values[name].shape for name in names}
+    step = BLOCK_ELEMENTS // sum(math.prod(value.shape) for value in network.values.values())
+    method = f"onnxruntime, {'default optimizations' if optimized else 'no optimizations'}, float32"
+
+    def run(block: Mapping[str, IntArray]) -> dict[str, NDArray[Any]]:
+        feed = {name: array.astype(np.float32) for name, array in block.items()}
+        return dict(zip(names, loaded.run(names, feed), strict=True))
+
+    return lambda x: Execution(in_blocks(run, check_inputs(network, x), shapes, step), method)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hawq_flow.network import Conv, Dense, IntegerNetwork, Requantize, Value
 from hawq_flow.numeric import IntArray, IntType, Rounding
 from hawq_flow.to_qonnx import NotExact, check, declared_accumulator, plan_requantize, precision_bits
+from hawq_flow.to_qonnx.plan import per_channel
 
 FLOAT32, FLOAT64 = 24, 53
 """Bits of mantissa."""
@@ -129,7 +130,7 @@ def _folded(network: IntegerNetwork, values: Mapping[str, Value]) -> dict[str, R
             continue
         match readers[op.name]:
             case [Requantize() as reader]:
-                factor = _per_channel(reader, values[op.name])
+                factor = _scale(reader, values[op.name])
                 if factor is not None and (factor > 0).all() and not plan_requantize(reader, values).identity:
                     result[op.name] = reader
             case _:
@@ -137,13 +138,10 @@ def _folded(network: IntegerNetwork, values: Mapping[str, Value]) -> dict[str, R
     return result
 
 
-def _per_channel(op: Requantize, x: Value) -> NDArray[np.float32] | None:
+def _scale(op: Requantize, x: Value) -> NDArray[np.float32] | None:
     """The factors as a scalar or (channels,); None when they differ within a channel."""
-    factor = _factor(op)[0]
-    if factor.size == 1:
-        return factor.reshape(()).astype(np.float32)
-    full = np.broadcast_to(factor, x.shape).reshape(x.shape[0], -1)
-    return full[:, 0].astype(np.float32) if (full == full[:, :1]).all() else None
+    factor = per_channel(_factor(op)[0], x)
+    return None if factor is None else factor.astype(np.float32)
 
 
 def plan_network(network: IntegerNetwork, *, double: bool = True) -> Plan:
@@ -177,7 +175,7 @@ def plan_network(network: IntegerNetwork, *, double: bool = True) -> Plan:
         if bits <= FLOAT32:
             folded[reader.name] = name
     layers, rescales = {}, {}
-    scales = {readers[reader].input: _per_channel(readers[reader], values[layer]) for reader, layer in folded.items()}
+    scales = {readers[reader].input: _scale(readers[reader], values[layer]) for reader, layer in folded.items()}
     for op in network.ops:
         bits, most = needed[op.name], FLOAT32
         if isinstance(op, Dense | Conv):

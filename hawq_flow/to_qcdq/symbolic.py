@@ -84,19 +84,11 @@ def table(network: IntegerNetwork, plan: Plan) -> Table:
         w, b = operands(name, 1)
         return accumulated(standard.Add(named(standard.MatMul(x, w), f"{name}/matmul"), b), name)
 
-    def conv(
-        x: Any,
-        weight: Any,
-        bias: Any,
-        name: str,
-        type: Sequence[int],
-        accumulator: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int],
-        groups: int,
-    ) -> Any:
+    def conv(x: Any, weight: Any, bias: Any, name: str, *_: Any) -> Any:
+        op = layers[name]
+        assert isinstance(op, Conv)
         w, b = operands(name, 0)
-        return accumulated(convolution((x, w, b), tuple(weight.shape)[2:], stride, padding, groups), name)
+        return accumulated(convolution((x, w, b), op.kernel, op.stride, op.padding, op.groups), name)
 
     def sum_pool(x: Any, weight: Any, name: str, stride: Sequence[int], padding: Sequence[int]) -> Any:
         channels, _, *kernel = (int(n) for n in weight.shape)

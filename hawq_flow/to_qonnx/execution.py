@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,28 +108,41 @@ def execute(model: onnx.ModelProto, network: IntegerNetwork, x: ArrayLike | Mapp
         def run(block: Mapping[str, IntArray]) -> Mapping[str, NDArray[Any]]:
             return evaluate(model, block, dtype, keep=list(network.values))
 
-    rows = len(next(iter(inputs.values())))
-    result = {name: np.empty((rows, *value.shape), dtype=np.int64) for name, value in network.values.items()}
-    step = max(1, BLOCK_ELEMENTS // _elements(model))
+    shapes = {name: value.shape for name, value in network.values.items()}
+    return Execution(in_blocks(run, inputs, shapes, BLOCK_ELEMENTS // row_elements(model)), method)
+
+
+def in_blocks(
+    run: Callable[[Mapping[str, IntArray]], Mapping[str, NDArray[Any]]],
+    inputs: Mapping[str, IntArray],
+    shapes: Mapping[str, Sequence[int]],
+    step: int,
+) -> dict[str, IntArray]:
+    """What ``run`` gives for all rows, ``step`` of them at a time (at least one): int64 (n, *shape) by name.
+
+    ``NotExact`` if a value is not a whole number.
+    """
+    rows, step = len(next(iter(inputs.values()))), max(1, step)
+    result: dict[str, IntArray] = {name: np.empty((rows, *shape), dtype=np.int64) for name, shape in shapes.items()}
     for start in range(0, rows, step):
         context = run({name: array[start : start + step] for name, array in inputs.items()})
         for name, array in result.items():
             array[start : start + step] = _integers(context[name], name)
-    return Execution(result, method)
+    return result
 
 
-def _elements(model: onnx.ModelProto) -> int:
-    """Elements of all tensors that one row brings with it."""
-    shapes = [
-        info.type.tensor_type.shape.dim for info in (*model.graph.input, *model.graph.value_info, *model.graph.output)
-    ]
-    return sum(math.prod(dim.dim_value for dim in dims[1:]) for dims in shapes if dims and dims[0].dim_param == BATCH)
+def row_elements(model: onnx.ModelProto) -> int:
+    """Elements of all tensors whose shapes the model tells that one row brings with it; 1 at least."""
+    infos = (*model.graph.input, *model.graph.value_info, *model.graph.output)
+    shapes = [info.type.tensor_type.shape.dim for info in infos]
+    known = (dims for dims in shapes if dims and dims[0].dim_param == BATCH)
+    return max(1, sum(math.prod(int(dim.dim_value) for dim in dims[1:]) for dims in known))
 
 
 def _integers(array: NDArray[Any], name: str) -> IntArray:
     result = array.astype(np.int64)
     if not (result == array).all():
-        raise NotExact(f"{name}: the QONNX graph produced values that are not whole numbers; expected integers")
+        raise NotExact(f"{name}: the graph produced values that are not whole numbers; expected integers")
     return result
 
 

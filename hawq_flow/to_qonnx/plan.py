@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hawq_flow.network import Conv, Dense, IntegerNetwork, NetworkError, Requantize, Value, verify
 from hawq_flow.numeric import IntArray, IntType, Overflow, Rounding, requantize, significant_bits
+
+Scalar = TypeVar("Scalar", np.int64, np.float64)
 
 
 class NotExact(NetworkError):
@@ -100,6 +103,14 @@ def plan_requantize(op: Requantize, values: Mapping[str, Value]) -> RequantizePl
     return RequantizePlan(
         factor, low, high, rounded, bool((factor == 1).all()), bool(op.offset.any()), not op.type.uniform
     )
+
+
+def per_channel(array: NDArray[Scalar], x: Value) -> NDArray[Scalar] | None:
+    """An array that broadcasts over a value as (channels,) or a scalar; None when a channel's elements differ."""
+    if array.size == 1:
+        return array.reshape(())
+    full = np.broadcast_to(array, x.shape).reshape(x.shape[0], -1)
+    return full[:, 0] if (full == full[:, :1]).all() else None
 
 
 def only_rescaled(name: str, network: IntegerNetwork) -> bool:

@@ -41,6 +41,19 @@ def _register_schemas() -> None:
             ["x", "scale", "zeropt", "in_bitwidth", "out_bitwidth"],
             [rounding],
         ),
+        "MultiThreshold": (
+            "out_scale * (how many thresholds of its channel x reaches) + out_bias.",
+            ["x", "thresholds"],
+            [
+                schema.Attribute(what, getattr(schema.AttrType, kind), required=False)
+                for what, kind in (
+                    ("out_dtype", "STRING"),
+                    ("data_layout", "STRING"),
+                    ("out_scale", "FLOAT"),
+                    ("out_bias", "FLOAT"),
+                )
+            ],
+        ),
     }
     for name, (doc, inputs, attributes) in known.items():
         if not onnx.defs.has(name, DOMAIN):
