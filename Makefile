@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 EXPERIMENT ?= experiments/jets/experiment.toml
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint study bench equality-all setup clean
+.PHONY: demo test test-slow lint study bench calibrate equality-all setup clean
 
 demo: setup
 	$(BIN)/hawq-flow run $(EXPERIMENT)
@@ -28,6 +28,11 @@ study: setup
 # Every experiment to its proof of equality, in one table (an hour or more; what is there is reused).
 equality-all: setup
 	$(BIN)/python experiments/equality_all.py
+
+# 64 random plans of the jet MLP, synthesized by Yosys, against their estimates (an hour or two; what is there is reused).
+calibrate: setup
+	$(BIN)/hawq-flow run $(EXPERIMENT) --until float
+	$(BIN)/python experiments/calibrate.py
 
 # One JSON object a line: ours, the peer, the ratio. Installs the peers (extra `bench`) first.
 bench: $(VENV)/.bench

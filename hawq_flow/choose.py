@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hawq_flow import allocate
+from hawq_flow import allocate, estimate
 from hawq_flow.config import AllocateConfig, PlansConfig
 from hawq_flow.plan import BitPlan, LayerShape, bops, widths_read
 from hawq_flow.quant import Observer, QuantConfig, activation_type
 from hawq_flow.sensitivity import Sensitivity
+from hawq_flow.to_hls import HlsConfig
 from hawq_flow.topology import Topology, evaluate
 
 SAMPLES = 16384
@@ -47,12 +49,13 @@ def terms(
     measured:
         Hessian traces of the same folded model. A negative one (an estimate away from a minimum) counts as 0.
     """
+    per, scaling = _scheme(quant)
     weights = allocate.weight_terms(
         {s.name: s.layer.weight.detach().cpu().flatten(1).numpy().astype(np.float64) for s in folded.layers},
         {entry.name: max(entry.trace, 0.0) for entry in measured.layers},
         config.weight_bits,
-        per="channel" if quant.per_channel else "tensor",
-        scaling="mse" if quant.weight_scale == "mse" else "max_abs",
+        per=per,
+        scaling=scaling,
     )
     errors = activation_errors(folded, x, config.activation_bits, quant)
     inner = {}
@@ -107,10 +110,71 @@ def activation_error(a: NDArray[np.float64], bits: int, relu: bool, config: Quan
     return allocate.activation_error(a, bits, not relu, maximum=scale * kind.range[1])
 
 
+def _scheme(quant: QuantConfig) -> tuple[Literal["channel", "tensor"], Literal["mse", "max_abs"]]:
+    """How training scales weights, in the allocator's words."""
+    return "channel" if quant.per_channel else "tensor", "mse" if quant.weight_scale == "mse" else "max_abs"
+
+
+def weight_integers(
+    folded: Topology, config: AllocateConfig, plans: PlansConfig, quant: QuantConfig
+) -> dict[str, dict[int, NDArray[np.int64]]]:
+    """Every layer's weights at every width that a plan may give them, int64 (outputs, fan-in)."""
+    per, scaling = _scheme(quant)
+    widths = sorted({*config.weight_bits, *plans.homogeneous, *config.fixed.values()})
+    return {
+        stage.name: {
+            bits: allocate.weight_integers(
+                stage.layer.weight.detach().cpu().flatten(1).numpy(), bits, per=per, scaling=scaling
+            )
+            for bits in widths
+        }
+        for stage in folded.layers
+    }
+
+
+def hardware_config(hls: HlsConfig) -> estimate.HardwareConfig:
+    """What estimates need to know of how projects are made."""
+    strategy: Literal["latency", "resource"] = "resource" if hls.strategy == "Resource" else "latency"
+    io_type: Literal["io_parallel", "io_stream"] = "io_stream" if hls.io_type == "io_stream" else "io_parallel"
+    return estimate.HardwareConfig(hls.reuse_factor, strategy, hls.clock_period_ns, hls.part, io_type)
+
+
+def input_widths(shapes: Sequence[LayerShape], config: AllocateConfig, plans: PlansConfig) -> dict[str, list[int]]:
+    """The widths that each layer's input may have, those of the homogeneous plans among them."""
+    layers = {shape.name for shape in shapes}
+    inner = sorted({*config.activation_bits, *plans.homogeneous})
+    return {shape.name: inner if shape.source in layers else [plans.input_bits] for shape in shapes}
+
+
+def hardware_limits(
+    shapes: Sequence[LayerShape], config: AllocateConfig, plans: PlansConfig, tables: Mapping[str, allocate.CostTable]
+) -> dict[str, float]:
+    """The budgets in hardware units, absolute: one of at most 1 is a fraction of the first homogeneous plan's."""
+    first = homogeneous_plan(shapes, plans.homogeneous[0], plans)
+    limits = {}
+    for name, limit in config.hardware_budgets.items():
+        whole = allocate.used(first, shapes, tables[name])
+        if limit <= 1 and not whole > 0:
+            raise ValueError(
+                f"allocation: budget {name!r} is {limit:g} of plan int{plans.homogeneous[0]}'s, which is estimated to "
+                f"use {whole:g}; give an absolute limit above 1, or leave it out"
+            )
+        limits[name] = limit * whole if limit <= 1 else limit
+    return limits
+
+
 def mixed_plan(
-    shapes: Sequence[LayerShape], objective: allocate.Terms, config: AllocateConfig, plans: PlansConfig, name: str
+    shapes: Sequence[LayerShape],
+    objective: allocate.Terms,
+    config: AllocateConfig,
+    plans: PlansConfig,
+    name: str,
+    tables: Mapping[str, allocate.CostTable] | None = None,
 ) -> tuple[allocate.Allocation, allocate.ParetoFront | None]:
-    """The best plan under the budgets of mixed plan ``name``; with the whole front when BOPs are the only budget."""
+    """The best plan under the budgets of mixed plan ``name``; with the whole front where there is one budget only.
+
+    ``tables`` hold the estimated costs of the budgets in hardware units, by budget, layer and (weight, input) widths.
+    """
     choices = allocate.Choices.uniform(
         shapes,
         config.weight_bits,
@@ -130,10 +194,36 @@ def mixed_plan(
         budgets["weight_bits"] = float(config.weight_bits_total)
     if config.mean_bits is not None:
         budgets["mean_bits"] = config.mean_bits
-    if list(budgets) == ["bops"]:
+    tables = {budget: (tables or {})[budget] for budget in config.hardware_budgets}
+    budgets |= hardware_limits(shapes, config, plans, tables)
+    if len(budgets) == 1 and "mean_bits" not in budgets and "weight_bits" not in budgets:
+        ((budget, most),) = budgets.items()
         try:
-            front = allocate.pareto_front(shapes, objective, choices)
+            front = allocate.pareto_front(shapes, objective, choices, budget, tables=tables)
         except allocate.NoChainError:  # too many open widths for the programme: the front is left out, the plan is not
-            return allocate.allocate(shapes, objective, choices, budgets), None
-        return front.best(budgets["bops"]), front
-    return allocate.allocate(shapes, objective, choices, budgets), None
+            return allocate.allocate(shapes, objective, choices, budgets, tables=tables), None
+        return front.best(most), front
+    return allocate.allocate(shapes, objective, choices, budgets, tables=tables), None
+
+
+def certainty(found: allocate.Allocation, plan_estimate: estimate.Estimate, limits: Mapping[str, float]) -> list[str]:
+    """What the error bars say of a plan's budgets in hardware units: a line a budget.
+
+    The allocator adds up costs layer by layer; the estimate of the whole plan, which also joins the layers, is the
+    check of that, and its error bar says whether the limit is really kept.
+    """
+    lines = []
+    for name, limit in limits.items():
+        bar: estimate.Bar = getattr(plan_estimate.total, name)
+        sum_of_layers = found.budget(name).used
+        text = f"{name}: estimated {bar.value:,.0f} ({sum_of_layers:,.0f} as the sum of its layers), limit {limit:,.0f}"
+        if bar.low68 is None or bar.high68 is None:
+            text += "; without an error bar, since nothing was measured"
+        else:
+            text += f"; 68 % of designs lie between {bar.low68:,.0f} and {bar.high68:,.0f}"
+        if bar.uncertain(limit):
+            text += ": UNCERTAIN whether the limit is kept; synthesize, or lower it"
+        elif bar.value > limit:
+            text += ": the whole is above the limit, the sum of its layers is not; lower it"
+        lines.append(text)
+    return lines + [f"beyond what was fitted: {warning}" for warning in plan_estimate.warnings]

@@ -22,8 +22,11 @@ from typing import Any, Literal
 
 from hawq_flow.plan import MAX_BITS
 from hawq_flow.quant import QuantConfig
+from hawq_flow.synthesis import SynthesisConfig
 from hawq_flow.to_hls import HlsConfig
 from hawq_flow.to_onnx import Dialect
+from hawq_flow.to_rtl.config import RtlConfig
+from hawq_flow.to_rtl.synthesize import RtlSynthesisConfig
 from hawq_flow.train import TrainConfig
 
 
@@ -127,6 +130,10 @@ DEFAULT_BOPS = 0.6
 """Budget of the mixed plan when none is given: a fraction of the first homogeneous plan's BOPs."""
 
 
+HARDWARE_BUDGETS = ("lut", "ff", "dsp", "latency_cycles")
+"""Budgets that are estimates of hardware (``hawq_flow.estimate``)."""
+
+
 @dataclass(frozen=True)
 class AllocateConfig:
     """How the mixed plans are chosen.
@@ -141,6 +148,13 @@ class AllocateConfig:
         no such budget when another is given.
     weight_bits_total, mean_bits:
         More budgets, each optional, for every mixed plan: the bits of all weights, and the mean bits of a weight.
+    lut, ff, dsp, latency_cycles:
+        Budgets in hardware units, each optional, for every mixed plan, by the estimates of ``stage``: at most 1, a
+        fraction of the first homogeneous plan's; above 1, absolute.
+    stage:
+        Whose figures the estimates stand for: "open" (Yosys), "csynth" (HLS estimates), "synthesis" (Vivado).
+    coefficients:
+        A file of `hawq-flow calibrate`, relative to the experiment's folder; "": the shipped coefficients.
     fixed:
         Weight widths that are given, by layer.
     tied:
@@ -155,6 +169,12 @@ class AllocateConfig:
     bops: float | Mapping[str, float] | None = None
     weight_bits_total: int | None = None
     mean_bits: float | None = None
+    lut: float | None = None
+    ff: float | None = None
+    dsp: float | None = None
+    latency_cycles: float | None = None
+    stage: Literal["open", "csynth", "synthesis"] = "open"
+    coefficients: str = ""
     fixed: Mapping[str, int] = field(default_factory=dict)
     tied: tuple[tuple[str, ...], ...] = ()
     activation_emphasis: float = 1.0
@@ -164,14 +184,20 @@ class AllocateConfig:
         """The BOPs budget of every mixed plan, by the plan's name."""
         if isinstance(self.bops, Mapping):
             return dict(self.bops)
-        other = self.weight_bits_total is not None or self.mean_bits is not None
+        other = self.weight_bits_total is not None or self.mean_bits is not None or self.hardware_budgets
         return {"mixed": DEFAULT_BOPS if self.bops is None and not other else self.bops}
+
+    @property
+    def hardware_budgets(self) -> dict[str, float]:
+        """The budgets in hardware units, by name; those that are not given are absent."""
+        given = {name: getattr(self, name) for name in HARDWARE_BUDGETS}
+        return {name: limit for name, limit in given.items() if limit is not None}
 
     def __post_init__(self) -> None:
         _widths("weight_bits", self.weight_bits)
         _widths("activation_bits", self.activation_bits)
         budgets = {f"bops of plan {name!r}": limit for name, limit in self.named_budgets.items()}
-        budgets |= {name: getattr(self, name) for name in ("weight_bits_total", "mean_bits")}
+        budgets |= {name: getattr(self, name) for name in ("weight_bits_total", "mean_bits", *HARDWARE_BUDGETS)}
         for name, value in budgets.items():
             if value is not None and not value > 0:
                 raise ValueError(f"{name} {value}; expected above 0, or no such key for no such budget")
@@ -196,7 +222,7 @@ class HlsStage:
     plans:
         Names of plans; left out: the first homogeneous and, if any, the first mixed one.
     backends:
-        hls4ml's back ends: Vitis, Vivado.
+        hls4ml's back ends: Vitis, Vivado, Catapult.
     folder:
         Where projects go, relative to the experiment's folder; "" is ``hls`` in the run's folder.
     vectors:
@@ -204,13 +230,36 @@ class HlsStage:
     """
 
     plans: tuple[str, ...] | None = None
-    backends: tuple[Literal["Vitis", "Vivado"], ...] = ("Vitis", "Vivado")
+    backends: tuple[Literal["Vitis", "Vivado", "Catapult"], ...] = ("Vitis", "Vivado")
     folder: str = ""
     vectors: int = 256
 
     def __post_init__(self) -> None:
         if self.vectors < 1:
             raise ValueError(f"vectors {self.vectors}; expected 1 or more: a project is checked with them")
+
+
+@dataclass(frozen=True)
+class RtlStage:
+    """The open road: which plans become Verilog that Yosys synthesizes. Without the section none does.
+
+    Attributes
+    ----------
+    plans:
+        Names of plans; left out: those that become HLS projects, or without ``[firmware]`` as they would be.
+    compare:
+        Also the float network as ``ap_fixed<16,6>``, and the baseline plan and the first mixed one with a softmax.
+    simulate:
+        Whether the streaming Verilog is simulated on the whole test set; the synthesized netlist always is.
+    design, synthesis:
+        How Verilog is generated and how Yosys runs.
+    """
+
+    plans: tuple[str, ...] | None = None
+    compare: bool = False
+    simulate: bool = True
+    design: RtlConfig = field(default_factory=RtlConfig)
+    synthesis: RtlSynthesisConfig = field(default_factory=RtlSynthesisConfig)
 
 
 @dataclass(frozen=True)
@@ -252,6 +301,8 @@ class Experiment:
     allocate: AllocateConfig = field(default_factory=AllocateConfig)
     hls: HlsConfig = field(default_factory=HlsConfig)
     firmware: HlsStage | None = None
+    rtl: RtlStage | None = None
+    synthesis: SynthesisConfig = field(default_factory=SynthesisConfig)
     onnx: OnnxConfig = field(default_factory=OnnxConfig)
     equality: EqualityConfig = field(default_factory=EqualityConfig)
 
@@ -267,9 +318,10 @@ class Experiment:
                 "set loss = 'mse' in [train] and [qat], or leave the key out"
             )
         names = self.plan_names
-        for name in self.firmware_plans:
-            if name not in names:
-                raise ValueError(f"firmware: plans names {_nearest(name, names)}")
+        for section, chosen in (("firmware", self.firmware_plans), ("rtl", self.rtl_plans)):
+            for name in chosen:
+                if name not in names:
+                    raise ValueError(f"{section}: plans names {_nearest(name, names)}")
 
     @property
     def plan_names(self) -> list[str]:
@@ -286,8 +338,20 @@ class Experiment:
         """Names of the plans that become HLS projects."""
         if self.firmware is None:
             return []
-        if self.firmware.plans is not None:
-            return list(self.firmware.plans)
+        return self._main_plans if self.firmware.plans is None else list(self.firmware.plans)
+
+    @property
+    def rtl_plans(self) -> list[str]:
+        """Names of the plans that become Verilog and are synthesized."""
+        if self.rtl is None:
+            return []
+        if self.rtl.plans is not None:
+            return list(self.rtl.plans)
+        return self.firmware_plans or self._main_plans
+
+    @property
+    def _main_plans(self) -> list[str]:
+        """The first homogeneous plan and, if any, the first mixed one."""
         return [f"int{self.plans.homogeneous[0]}", *self.mixed_names[:1]]
 
     @property

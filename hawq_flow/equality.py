@@ -33,6 +33,10 @@ from hawq_flow import interpret, to_hls, to_onnx, to_qonnx
 from hawq_flow.network import IntegerNetwork
 from hawq_flow.numeric import IntArray
 from hawq_flow.to_qonnx import Execution
+from hawq_flow.to_rtl.design import Rtl
+from hawq_flow.to_rtl.netlist_simulator import simulate_netlist
+from hawq_flow.to_rtl.simulate import compile_simulation, traced
+from hawq_flow.to_rtl.synthesize import OpenSynthesis
 
 Values = Mapping[str, ArrayLike]
 SLOW = "onnx-reference"
@@ -140,6 +144,31 @@ def csim_backend(project: Path | str, build: Path | str, *, timeout_s: float = 6
         return Result(simulate(array, timeout_s=timeout_s), method)
 
     return Backend(lambda x: compute(x, False), lambda x: compute(x, True))
+
+
+def netlist_backend(network: IntegerNetwork, synthesis: OpenSynthesis) -> Backend:
+    """The synthesized netlist itself, LUT by LUT, module after module."""
+    network_inputs = [port.value for port in synthesis.rtl.inputs]
+    stages = [(found.module, found.netlist) for found in synthesis.modules]
+
+    def run(x: Any) -> Result:
+        rows = x if isinstance(x, Mapping) else {network_inputs[0]: x}
+        flat = simulate_netlist(stages, rows)
+        values = {name: array.reshape(-1, *network.values[name].shape) for name, array in flat.items()}
+        cells = f"{synthesis.yosys.flavour} {synthesis.yosys.version}, {synthesis.config.family}"
+        return Result(values, f"netlist of {cells}: every LUT, carry and DSP in numpy")
+
+    return Backend(run)
+
+
+def rtl_backend(network: IntegerNetwork, rtl: Rtl, build: Path, *, timeout_s: float = 600.0) -> Backend:
+    """The streaming Verilog in Verilator or Icarus, compiled under ``build``, with its latency held against it."""
+
+    def of(design: Rtl, x: Any) -> Result:
+        simulation = compile_simulation(design, network, build, timeout_s=timeout_s)
+        return Result(simulation.run(x, timeout_s=timeout_s), simulation.method)
+
+    return Backend(lambda x: of(rtl, x), lambda x: of(traced(rtl), x))
 
 
 def certify(

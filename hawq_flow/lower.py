@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hawq_flow.network import OPS, InputSpec, IntegerNetwork, Op, OutputSpec, verify
-from hawq_flow.quant import IntegerStep, QuantNetwork
-from hawq_flow.topology import INPUT
+from hawq_flow.numeric import IntType, Rounding
+from hawq_flow.quant import IntegerStep, QuantNetwork, requantize_step, softmax_steps
+from hawq_flow.topology import INPUT, Stage
 
 
 def lower(
@@ -64,6 +65,49 @@ def lower(
     )
     verify(network)
     return network
+
+
+def with_softmax(network: IntegerNetwork, *, table_bits: int = 10, output_bits: int = 16) -> IntegerNetwork:
+    """The network followed by a softmax in integers, for those that need probabilities on the chip.
+
+    Classes come out the same but where logits tie once they have ``table_bits``; the argmax of the logits costs less.
+
+    Parameters
+    ----------
+    network:
+        With one output of shape (classes,), signed and on one scale.
+    table_bits:
+        The logits are first rounded to so many bits, by a power of two: the table of exponentials then has twice
+        ``2^table_bits`` entries. The sum of the exponentials is read with as many bits by the table of reciprocals.
+    output_bits:
+        Width of the probabilities; the largest integer means 1.
+
+    Raises
+    ------
+    ValueError
+        For several outputs, one of another shape, or one with a zero point or several scales.
+    """
+    if len(network.outputs) != 1:
+        raise ValueError(f"with_softmax: {len(network.outputs)} outputs; expected one, the logits")
+    (logits,) = network.outputs
+    value = network.values[logits.name]
+    if len(value.shape) != 1 or logits.scale.size != 1 or np.any(logits.zero_point) or not value.type.signed:
+        raise ValueError(
+            f"with_softmax: output {logits.name!r} is {value.type} of shape {value.shape} with {logits.scale.size} "
+            "scales; expected a vector of signed logits on one scale without a zero point"
+        )
+    drop = max(0, value.type.max_bits - table_bits)
+    scale = float(logits.scale) * 2.0**drop
+    narrow, out = IntType(value.type.max_bits - drop, True), IntType(output_bits, False)
+    stage = Stage("softmax", "softmax", (logits.name,), value.shape, logits.name, "softmax")
+    steps = [
+        requantize_step("softmax_logits", logits.name, "", 1, drop, narrow, Rounding.HALF_EVEN),
+        *softmax_steps(stage, "softmax_logits", narrow, scale, out, Rounding.HALF_EVEN, table_bits),
+    ]
+    output = OutputSpec(steps[-1].name, np.asarray(1.0 / out.range[1]), np.asarray(0))
+    whole = IntegerNetwork(network.inputs, (*network.ops, *map(_op, steps)), (output,), network.metadata)
+    verify(whole)
+    return whole
 
 
 _OPERANDS = {"Add": "operands", "Concat": "operands", "Subtract": "", "Multiply": ""}

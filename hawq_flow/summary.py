@@ -9,6 +9,8 @@ Nothing is measured here. ``report.json`` (version 1) holds every number of the 
                       "tables": {value: {"function", "entries"}}, "digest": str, "plan": {...}}},
      "reference": name of the plan budgets refer to, "mixed": [names of the plans that were allocated],
      "firmware": [{"plan", "backend", "project", "network", ...}],
+     "hardware": {name of a synthesized network: {measure, "total": counts of the netlist or null, "latency_cycles",
+                  "interval_cycles", "tool", "version", "family", "notes", "proved": entries of its certificate}},
      "sensitivity": {...}, "allocation": {name: text}, "figures": {name: file}}
 
 Accuracies are fractions of the test set. An autoencoder's float network and plans have "explained_variance" and its
@@ -193,6 +195,29 @@ def errors_figure(errors: NDArray[np.float64], anomalous: NDArray[np.bool_], tit
     return figure
 
 
+def hardware_figure(report: Mapping[str, Any]) -> Figure:
+    """LUTs, flip-flops and DSPs of every synthesized network."""
+    with mpl.rc_context(STYLE):
+        entries = {name: entry for name, entry in report["hardware"].items() if entry["total"]}
+        figure = Figure(figsize=(8.6, 1.3 + 0.42 * len(entries)), layout="constrained")
+        panels = figure.subplots(1, 3, sharey=True)
+        place = np.arange(len(entries))
+        kinds = (("LUTs (packed)", "lut_packed", BLUE), ("flip-flops", "ff", ORANGE), ("DSPs", "dsp", GREY))
+        for axes, (label, key, colour) in zip(panels, kinds, strict=True):
+            counts = [entry["total"][key] for entry in entries.values()]
+            bars = axes.barh(place, counts, color=colour, height=0.62)
+            axes.bar_label(bars, [f"{count:,}" for count in counts], padding=3, fontsize=8)
+            axes.set_xlabel(label)
+            axes.margins(x=0.3)
+            axes.grid(axis="y", visible=False)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k" if value >= 1000 else f"{value:g}")
+        panels[0].set_yticks(place, list(entries))
+        panels[0].invert_yaxis()
+        first = next(iter(entries.values()))
+        figure.suptitle(f"{first['tool']} {first['version']}, {first['family']}: what each network takes", fontsize=10)
+    return figure
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a PNG without dates or versions: the same figure, the same bytes."""
     figure.savefig(path, metadata={"Software": None})
@@ -256,6 +281,8 @@ def markdown(report: Mapping[str, Any]) -> str:
     if report["mixed"]:
         lines += _sensitivity(report)
     lines += _equality(report)
+    if report["hardware"]:
+        lines += _hardware(report)
     if report["firmware"]:
         lines += _firmware(report)
     if "confusion" in report:
@@ -365,6 +392,51 @@ def _tables(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
         return []
     shown = ", ".join(f"{name}: {entry['function']}, {entry['entries']:,} entries" for name, entry in tables.items())
     return ["", f"Lookup tables: {shown}."]
+
+
+def _hardware(report: Mapping[str, Any]) -> list[str]:
+    """The section of what was synthesized by the open road."""
+    entries, measure = report["hardware"], report["measure"]
+    first = next(iter(entries.values()))
+    reference = first["total"]
+    lines = [
+        "",
+        "## Hardware, by the open road",
+        "",
+        f"Verilog from the integers, synthesized by {first['tool']} ({first['version']}, family {first['family']}). "
+        "LUTs are packed sites: one for each carry bit, and the other LUTs; nothing is placed. Every netlist was run "
+        "on the whole test set and compared with the interpreter by `==`; so was the streaming Verilog, clock by "
+        "clock, where a simulator was at hand.",
+        "",
+        *(["![What each network takes](hardware.png)", ""] if "hardware" in report["figures"] else []),
+        f"| network | {measure.replace('_', ' ')} | LUT | of the first | raw LUT | FF | DSP | CARRY8 | levels | "
+        "latency | relative delay | proved equal |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    remarks = []
+    for name, entry in entries.items():
+        total, cycles = entry["total"], entry["latency_cycles"]
+        proved = ", ".join(key for key, found in entry["proved"].items() if not found["mismatches"]) or "not run"
+        value = "" if entry[measure] is None else _value(measure, entry[measure])
+        if total is None:
+            lines.append(f"| {name} | {value} | | | | | | | | | | {proved} |")
+        else:
+            share = f"{total['lut_packed'] / reference['lut_packed']:.1%}" if reference else ""
+            lines.append(
+                f"| {name} | {value} | {total['lut_packed']:,} | {share} | {total['lut']:,} | {total['ff']:,} | "
+                f"{total['dsp']:,} | {total['carry8']:,} | {total['levels']} | "
+                f"{'' if cycles is None else f'{cycles} cycles'} | {total['relative_ns']:.1f} ns | {proved} |"
+            )
+        remarks += [
+            f"- {name}: {note}" for note in entry["notes"] if "unrolled" in note or note.startswith("no totals")
+        ]
+    return [
+        *lines,
+        "",
+        "The relative delay adds constant delays along the longest path between registers: it compares designs and "
+        "promises no clock. The initiation interval is 1.",
+        *(["", *remarks] if remarks else []),
+    ]
 
 
 def _firmware(report: Mapping[str, Any]) -> list[str]:

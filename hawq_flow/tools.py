@@ -1,13 +1,17 @@
-"""Running external programs: a fresh folder, a process group of its own, a time limit, and a typed outcome.
+"""Running external programs: a fresh folder, limits of time and memory, nothing left behind, and a typed outcome.
 
 A compiler or a vendor tool can hang, fork, ignore SIGTERM, run out of memory, miss its licence, or leave behind the
 report of an earlier run. So every run here
 
 * starts in a folder that did not exist before (:func:`fresh_folder`) or that the caller names;
-* is the leader of its own process group, and the whole group is killed, first gently and then not, when the time is
-  up and also when the leader has ended and left children behind;
-* writes stdout and stderr to one log file; the outcome carries its tail;
+* is the leader of its own process group, and carries a mark in its environment that its children inherit. The group
+  and every process with the mark, a daemon of a session of its own too, are killed, first gently and then not, when
+  the time is up or the memory is, and also when the leader has ended and left children behind;
+* writes stdout and stderr to one log file, whose lines are told as they come; the outcome carries its tail;
 * ends as exactly one :class:`Outcome`. Nothing is raised for a tool that fails; :meth:`Run.require` is there for it.
+
+The memory limit is on what all of a run's processes hold together: the sum of their resident sets, and where that is
+above the limit, the sum of their proportional sets, in which a page that n processes share counts 1/n in each.
 """
 
 from __future__ import annotations
@@ -21,13 +25,19 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 GRACE_S = 2.0
 """Seconds between SIGTERM and SIGKILL."""
 TAIL_LINES = 40
+POLL_S, MAX_POLL_S = 0.05, 1.0
+"""Seconds between two looks at a run's memory and log: at its start, and after a while."""
+_MARK = "HAWQ_FLOW_RUN"
+_PROC = os.path.isdir("/proc/self")
+"""Without it (macOS) the group alone is ended, and there is no memory limit."""
 _MEMORY = re.compile(
     r"out of memory|cannot allocate memory|std::bad_alloc|virtual memory exhausted|memory exhausted|MemoryError",
     re.IGNORECASE,
@@ -39,6 +49,9 @@ _LICENCE = re.compile(
 )
 
 
+_DISK = re.compile(r"no space left on device|disk quota exceeded|file too large|\bENOSPC\b|disk (?:is )?full", re.I)
+
+
 class Outcome(enum.Enum):
     """How an external program ended."""
 
@@ -46,6 +59,7 @@ class Outcome(enum.Enum):
     FAILED = "failed"
     TIMED_OUT = "timed_out"
     OUT_OF_MEMORY = "out_of_memory"
+    DISK_FULL = "disk_full"
     LICENCE = "licence"
     MISSING = "missing"
 
@@ -63,11 +77,13 @@ class Run:
     command:
         The program and its arguments.
     outcome, exit_code:
-        The exit code is None when the program never ran or was killed for time.
+        The exit code is None when the program never ran or was killed for time or memory.
     seconds:
         Wall clock.
     log:
         File with stdout and stderr together; ``tail`` are its last lines.
+    cause:
+        What is known beyond the outcome, in words ("held 9.1 GiB, the limit is 8 GiB"), or ''.
     """
 
     command: tuple[str, ...]
@@ -76,6 +92,7 @@ class Run:
     seconds: float
     log: Path
     tail: str
+    cause: str = ""
 
     @property
     def ok(self) -> bool:
@@ -91,8 +108,11 @@ class Run:
             Outcome.MISSING: f"{name!r} was not found on PATH: install it",
             Outcome.TIMED_OUT: f"it was stopped after {self.seconds:.0f} s: raise the time limit",
             Outcome.OUT_OF_MEMORY: "it ran out of memory: give it more, or make the design smaller",
+            Outcome.DISK_FULL: "it could not write: make room on the disk, or raise the quota",
             Outcome.LICENCE: "it found no licence: check the licence server and its environment variables",
         }.get(self.outcome, f"exit code {self.exit_code}")
+        if self.cause:
+            hint = f"{self.cause}; {hint}"
         said = f"; its last lines:\n{self.tail}" if self.tail else ""
         raise ToolError(
             f"{purpose}: {' '.join(self.command)}: {self.outcome.value} ({hint}); log {self.log.name}{said}"
@@ -115,8 +135,10 @@ def run(
     stdin: Path | str | None = None,
     stdout: Path | str | None = None,
     environment: Mapping[str, str] | None = None,
+    memory_bytes: int | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Run:
-    """Run a program to its end, or to the end of its time.
+    """Run a program to its end, or to the end of its time or memory.
 
     Parameters
     ----------
@@ -132,19 +154,27 @@ def run(
         Files to read from (default: nothing) and to write standard output to (default: the log).
     environment:
         Variables added to the caller's environment.
+    memory_bytes:
+        Limit of what the program and all its children hold together, in bytes; looked at every second at least.
+    progress:
+        Called with each line of the log (no line end) soon after it was written, from the calling thread. What it
+        raises ends the run and passes on.
 
     Raises
     ------
     ValueError
-        If the command is empty or the limit is not positive.
+        If the command is empty or a limit is not positive.
     NotADirectoryError
         If ``folder`` does not exist.
     """
     arguments = tuple(str(part) for part in command)
-    if not arguments or timeout_s <= 0:
+    if not arguments or timeout_s <= 0 or (memory_bytes is not None and memory_bytes <= 0):
+        memory = "" if memory_bytes is None else f" and {memory_bytes} bytes"
         raise ValueError(
-            f"tools.run: command {arguments} with a limit of {timeout_s} s; give a program and a limit above 0"
+            f"tools.run: command {arguments} with a limit of {timeout_s} s{memory}; give a program and a limit above 0"
         )
+    if memory_bytes is not None and not _PROC:
+        raise ValueError("tools.run: a memory limit needs /proc (Linux); leave it out here")
     where = Path(folder)
     if not where.is_dir():
         raise NotADirectoryError(f"tools.run: folder {where} does not exist; create it first (tools.fresh_folder)")
@@ -159,6 +189,7 @@ def run(
         log_file = stack.enter_context(log_path.open("wb"))
         source = stack.enter_context(Path(stdin).open("rb")) if stdin is not None else subprocess.DEVNULL
         sink = stack.enter_context(Path(stdout).open("wb")) if stdout is not None else log_file
+        mark = uuid.uuid4().hex
         try:
             process = subprocess.Popen(
                 arguments,
@@ -166,31 +197,121 @@ def run(
                 stdin=source,
                 stdout=sink,
                 stderr=log_file,
-                env={**os.environ, **(environment or {})},
+                env={**os.environ, **(environment or {}), _MARK: mark},
                 start_new_session=True,
             )
         except OSError as error:  # found, but not something the system can start
             return Run(arguments, Outcome.FAILED, None, 0.0, log_path, f"cannot be started: {error}")
         try:
-            code: int | None = process.wait(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            code = None
+            code, ended, cause = _watch(process, mark, timeout_s, memory_bytes, log_path, progress)
         finally:
             # Also on success and on KeyboardInterrupt: no child of the tool outlives the call.
-            _end_group(process, gently=process.poll() is None)
+            _end_group(process, mark, gently=process.poll() is None)
     seconds = time.monotonic() - started
     tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-TAIL_LINES:])
-    return Run(arguments, _outcome(code, tail), code, seconds, log_path, tail)
+    return Run(arguments, ended or outcome(code, tail), code, seconds, log_path, tail, cause)
 
 
-def _end_group(process: subprocess.Popen[bytes], gently: bool) -> None:
-    """End every process of the group: SIGTERM and a grace period when the leader still runs, then SIGKILL."""
+def _watch(
+    process: subprocess.Popen[bytes],
+    mark: str,
+    timeout_s: float,
+    memory_bytes: int | None,
+    log: Path,
+    progress: Callable[[str], None] | None,
+) -> tuple[int | None, Outcome | None, str]:
+    """Wait for the end: the exit code, the outcome where the code does not tell it, and the cause."""
+    started = time.monotonic()
+    lines = _Lines(log)
+    watched = memory_bytes is not None or progress is not None
+    while True:
+        passed = time.monotonic() - started
+        left = timeout_s - passed
+        look = min(POLL_S + passed / 60, MAX_POLL_S) if watched else left
+        try:
+            code: int | None = process.wait(timeout=max(0.0, min(left, look)))
+        except subprocess.TimeoutExpired:
+            code = None
+        if progress is not None:
+            for line in lines.read(finished=code is not None):
+                progress(line)
+        if code is not None:
+            return code, None, ""
+        if memory_bytes is not None:
+            held = _held(process.pid, mark, memory_bytes)
+            if held > memory_bytes:
+                cause = f"held {held / 2**30:.3g} GiB, the limit is {memory_bytes / 2**30:.3g} GiB"
+                return None, Outcome.OUT_OF_MEMORY, cause
+        if left <= 0:
+            return None, Outcome.TIMED_OUT, ""
+
+
+class _Lines:
+    """The lines of a file that is still being written, each once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset, self._rest = path, 0, b""
+
+    def read(self, *, finished: bool) -> list[str]:
+        """Lines that are new since the last call; with ``finished`` also one without a line end."""
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            new = file.read()
+        self._offset += len(new)
+        *whole, self._rest = (self._rest + new).split(b"\n")
+        if finished and self._rest:
+            whole.append(self._rest)
+            self._rest = b""
+        return [line.decode(errors="replace").rstrip("\r") for line in whole]
+
+
+def _members(group: int, mark: str) -> Iterator[int]:
+    """The processes of a run: those of its session, and those that inherited its mark, whatever session they made."""
+    wanted = f"{_MARK}={mark}".encode()
+    for entry in os.listdir("/proc") if _PROC else ():
+        if entry.isdigit() and int(entry) != os.getpid():
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                # After the command's name, which may hold anything in parentheses: state, ppid, pgrp, session.
+                fields = Path(f"/proc/{entry}/stat").read_text(errors="replace").rpartition(")")[2].split()
+                if fields[0] == "Z":
+                    continue
+                if int(fields[3]) == group or wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                    yield int(entry)
+
+
+def _held(group: int, mark: str, limit: int) -> int:
+    """Bytes that a run's processes hold together; exact about shared pages only where it matters, above the limit."""
+    members = list(_members(group, mark))
+    resident = sum(_kib(f"/proc/{pid}/status", "VmRSS:") for pid in members)
+    if resident * 1024 > limit:
+        resident = sum(_kib(f"/proc/{pid}/smaps_rollup", "Pss:") for pid in members)
+    return resident * 1024
+
+
+def _kib(path: str, key: str) -> int:
+    with contextlib.suppress(OSError):  # it has ended
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(key):
+                return int(line.split()[1])
+    return 0
+
+
+def _end_group(process: subprocess.Popen[bytes], mark: str, gently: bool) -> None:
+    """End every process of a run: SIGTERM and a grace period when the leader still runs, then SIGKILL."""
     if gently:
         _signal_group(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):  # SIGKILL follows either way
             process.wait(timeout=GRACE_S)
     _signal_group(process.pid, signal.SIGKILL)
     process.wait()
+    for _ in range(100):  # one that left the group may have made another before it was seen
+        left = list(_members(process.pid, mark))
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not left:
+            return
+        time.sleep(0.01)
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
@@ -198,13 +319,18 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def _outcome(code: int | None, tail: str) -> Outcome:
+def outcome(code: int | None, tail: str) -> Outcome:
+    """How a program ended that gave this exit code (None: it was stopped for time) and these last lines."""
     if code is None:
         return Outcome.TIMED_OUT
     if code == 0:
         return Outcome.OK
-    if code in (-signal.SIGKILL, 128 + signal.SIGKILL) or _MEMORY.search(tail):
-        return Outcome.OUT_OF_MEMORY  # nobody else sends SIGKILL before the time is up but the kernel's memory killer
+    # Nobody else sends SIGKILL before the time is up but the kernel's memory killer. A shell says "Killed" of a child.
+    killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL) or re.search(r"^(?:.*:\s+(?:\d+ )?)?Killed\b", tail, re.M)
+    if killed or _MEMORY.search(tail):
+        return Outcome.OUT_OF_MEMORY
+    if code in (-signal.SIGXFSZ, 128 + signal.SIGXFSZ) or _DISK.search(tail):
+        return Outcome.DISK_FULL
     if _LICENCE.search(tail):
         return Outcome.LICENCE
     return Outcome.FAILED

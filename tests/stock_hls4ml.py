@@ -20,6 +20,7 @@ from qonnx.core.onnx_exec import execute_onnx
 from qonnx.transformation.channels_last import ConvertToChannelsLastAndClean
 from qonnx.transformation.gemm_to_matmul import GemmToMatMul
 from qonnx.util.cleanup import cleanup_model
+from torch import nn
 
 QONNX = "qonnx.custom_op.general"
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "onnx"
@@ -78,19 +79,35 @@ def failure(model: onnx.ModelProto, folder: Path) -> str:
     return ""
 
 
+def _predicted(graph: Any, rows: NDArray[Any], folder: Path) -> list[NDArray[np.float32]]:
+    """Every output (n, elements) of hls4ml's compiled graph."""
+    with _quiet():
+        graph.write()
+        script = folder / "build_lib.sh"  # these models are small: a fast compilation beats a fast program
+        script.write_text(script.read_text().replace("-O3", "-O0"))
+        graph._compile()
+        given = graph.predict(np.ascontiguousarray(rows, dtype=np.float32))
+    outputs = given if isinstance(given, list) else [given]
+    return [np.asarray(output).reshape(len(rows), -1) for output in outputs]
+
+
+def of_torch(model: nn.Module, rows: NDArray[Any], folder: Path, precision: str) -> NDArray[np.float32]:
+    """The output (n, elements) of a float torch model in one precision throughout, as hls4ml makes it untold."""
+    with _quiet():
+        settings = hls4ml.utils.config_from_pytorch_model(
+            model, rows.shape[1:], granularity="model", default_precision=precision, backend="Vitis"
+        )
+        graph = hls4ml.converters.convert_from_pytorch_model(
+            model, hls_config=settings, output_dir=str(folder), project_name="p", backend="Vitis"
+        )
+    return _predicted(graph, rows, folder)[0]
+
+
 def _simulated(
     model: onnx.ModelProto, rows: NDArray[Any], folder: Path, precision: str, io_type: str, pipe: Any
 ) -> None:
     try:
-        graph = converted(model, folder, precision=precision, io_type=io_type)
-        with _quiet():
-            graph.write()
-            script = folder / "build_lib.sh"  # these models are small: a fast compilation beats a fast program
-            script.write_text(script.read_text().replace("-O3", "-O0"))
-            graph._compile()
-            given = graph.predict(np.ascontiguousarray(rows, dtype=np.float32))
-        outputs = given if isinstance(given, list) else [given]
-        pipe.send([np.asarray(output).reshape(len(rows), -1) for output in outputs])
+        pipe.send(_predicted(converted(model, folder, precision=precision, io_type=io_type), rows, folder))
     except Exception as error:  # told to the parent
         pipe.send(f"{type(error).__name__}: {error}")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hawq_flow.config import ConfigError, DataConfig, Experiment, HlsStage, ModelConfig, load
+from hawq_flow.config import ConfigError, DataConfig, Experiment, HlsStage, ModelConfig, RtlStage, load
 from hawq_flow.numeric import Rounding
 from hawq_flow.quant import QuantConfig
 from hawq_flow.train import TrainConfig
@@ -280,18 +280,26 @@ def test_the_documented_values_are_the_defaults_or_called_examples(tmp_path: Pat
     text = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0]
     load(written(tmp_path, text.replace('normal = ["healthy"]', "normal = []")))  # which needs another loss than shown
     shown = tomllib.loads(text)
-    told = {line.split(" =")[0] for line in text.splitlines() if re.search(r"# (example|required)", line)}
-    base = Experiment("", tmp_path, DataConfig(""), ModelConfig(""), firmware=HlsStage())
-    for section, keys in shown.items():
-        if not isinstance(keys, dict):
-            continue
-        default: Any = getattr(base, section)
+    told, section = set(), ""
+    for line in text.splitlines():
+        section = line.split("]")[0].strip("[") if line.startswith("[") else section
+        if re.search(r"# (example|required)", line):
+            told.add((section, line.split(" =")[0]))
+    base = Experiment("", tmp_path, DataConfig(""), ModelConfig(""), firmware=HlsStage(), rtl=RtlStage())
+    sections = {name: keys for name, keys in shown.items() if isinstance(keys, dict)}
+    nested = {f"rtl.{name}": keys for name, keys in shown["rtl"].items() if isinstance(keys, dict)}
+    for section, keys in (sections | nested).items():
+        default: Any = base
+        for name in section.split("."):
+            default = getattr(default, name)
         for key, value in keys.items():
             held = getattr(default, key)
             held = list(held) if isinstance(held, tuple) else getattr(held, "value", held)  # an enum by its text
+            if f"{section}.{key}" in nested:
+                continue
             if key == "bops":
                 assert (value, default.named_budgets) == (0.6, {"mixed": 0.6})
-            elif key not in told:
+            elif (section, key) not in told:
                 assert value == held, f"[{section}] {key}: the default is {held!r}; mark the value shown as an example"
             else:
                 assert value != held, f"[{section}] {key}: called an example, but it is the default"

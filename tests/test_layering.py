@@ -31,10 +31,16 @@ UNITS: dict[str, set[str]] = {
     "to_finn": {"interpret", "network", "numeric", "to_qonnx"},
     "from_onnx": {"interpret", "network", "numeric", "runtime"},
     "check_hls": {"from_onnx", "network", "numeric", "to_hls", "to_qonnx"},
-    "equality": {"interpret", "network", "numeric", "to_hls", "to_onnx", "to_qonnx"},
+    "equality": {"interpret", "network", "numeric", "to_hls", "to_onnx", "to_qonnx", "to_rtl"},
     "costs": {"network", "numeric", "plan"},
     "coverage": {"network", "numeric"},
     "prove": {"coverage", "equality", "interpret", "network", "numeric"},
+    # hardware
+    "report": {"document"},
+    "devices": set(),
+    "synthesis": {"devices", "document", "report", "store", "tools"},
+    "to_rtl": {"interpret", "network", "numeric", "report", "store", "tools"},
+    "estimate": {"devices", "document", "network", "numeric", "plan", "report", "to_rtl"},
     # training
     "topology": {"plan"},
     "quant": {"numeric", "plan", "topology"},
@@ -43,6 +49,7 @@ UNITS: dict[str, set[str]] = {
     "allocate": {"document", "plan"},
     # the bridge
     "lower": {"network", "numeric", "quant", "topology"},
+    "baseline": {"network", "numeric", "topology"},
     # services
     "tools": set(),
     "store": set(),
@@ -51,8 +58,8 @@ UNITS: dict[str, set[str]] = {
     "reporter": set(),
     "quality": set(),
     "summary": {"coverage", "plan", "quality"},
-    "config": {"plan", "quant", "to_hls", "to_onnx", "train"},
-    "choose": {"allocate", "config", "plan", "quant", "sensitivity", "topology"},
+    "config": {"plan", "quant", "synthesis", "to_hls", "to_onnx", "to_rtl", "train"},
+    "choose": {"allocate", "config", "estimate", "plan", "quant", "sensitivity", "to_hls", "topology"},
     "supported": {"lower", "network", "plan", "quant", "to_hls", "to_onnx", "to_qcdq", "to_qonnx", "topology"},
 }
 """What each unit may import; ``flow`` may import all of these, and ``cli`` those and ``flow``."""
@@ -67,6 +74,7 @@ ONLY_IN: dict[str, set[str]] = {
         "to_onnx",
         "to_qcdq",
         "to_finn",
+        "baseline",
         "choose",
         "supported",
         "model_file",
@@ -266,7 +274,7 @@ def test_models_know_nothing_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("unit", "source", "text"),
     [
-        ("numeric", "import torch", "numeric:1: imports torch; only choose, cli, flow, model_file, quant"),
+        ("numeric", "import torch", "numeric:1: imports torch; only baseline, choose, cli, flow, model_file, quant"),
         ("numeric", "import scipy.linalg", "it may import the standard library and numpy"),
         ("numeric", "from hawq_flow.plan import bops", "it may import of hawq_flow nothing"),
         ("plan", "import numpy", "it may import the standard library and nothing else"),

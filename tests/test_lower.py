@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hawq_flow import interpret
-from hawq_flow.lower import lower
+from hawq_flow.lower import lower, with_softmax
 from hawq_flow.network import Dense, IntegerNetwork, NetworkError, Requantize, Reshape, verify
 from hawq_flow.numeric import Overflow, Rounding
 from hawq_flow.plan import BitPlan, LayerBits
@@ -257,3 +257,18 @@ def test_a_bad_standardization_is_refused() -> None:
         lower(net, std=np.zeros(6))
     with pytest.raises(NetworkError, match="input 'x': mean of shape"):
         lower(net, mean=np.zeros(5))
+
+
+def test_a_softmax_can_follow_a_trained_network() -> None:
+    net, x = trained(plain(), output=16)
+    network = lower(net)
+    longer = with_softmax(network, table_bits=10, output_bits=12)
+    rows = network.inputs[0].integers(x.numpy())
+    logits, probabilities = interpret.run(network, rows), interpret.run(longer, rows)
+    assert np.array_equal(probabilities, interpret.reference(longer, rows)[longer.outputs[0].name])
+    exact = torch.softmax(torch.from_numpy(float(network.outputs[0].scale) * logits), 1).numpy()
+    assert np.abs(probabilities * float(longer.outputs[0].scale) - exact).max() < 0.01
+    assert len({tuple(row) for row in probabilities.tolist()}) > 10
+    assert longer.metadata == network.metadata
+    with pytest.raises(ValueError, match=r"expected a vector of signed logits"):
+        with_softmax(longer)

@@ -137,3 +137,90 @@ def test_a_file_the_system_cannot_start_is_a_failure(tmp_path: Path) -> None:
     assert done.outcome is Outcome.FAILED
     with pytest.raises(tools.ToolError, match=r"cannot be started: .*Exec format error"):
         done.require("try it")
+
+
+# --- memory, lines, what leaves the group -----------------------------------------------------------------------------
+
+
+def test_a_tool_above_its_memory_is_ended_with_the_limit_said(tmp_path: Path) -> None:
+    body = "x=0123456789abcdef; while :; do x=$x$x; done"
+    done = tools.run([script(tmp_path, body)], folder=tmp_path, timeout_s=20, memory_bytes=100 << 20)
+    assert (done.outcome, done.exit_code) == (Outcome.OUT_OF_MEMORY, None)
+    assert done.seconds < 10
+    with pytest.raises(tools.ToolError, match=r"out_of_memory \(held 0\.\d+ GiB, the limit is 0\.0977 GiB; it ran out"):
+        done.require("synthesize")
+
+
+def test_the_memory_of_children_counts_together(tmp_path: Path) -> None:
+    """Three processes of some 40 MB each, none above the limit by itself."""
+    child = "x=$(head -c 40000000 /dev/zero | tr '\\0' x); sleep 20"
+    body = f'for i in 1 2 3; do sh -c "{child}" & done; wait'.replace("$(", "\\$(")
+    done = tools.run([script(tmp_path, body)], folder=tmp_path, timeout_s=20, memory_bytes=100 << 20)
+    assert done.outcome is Outcome.OUT_OF_MEMORY
+    one = f'sh -c "{child.replace("sleep 20", "true")}"'.replace("$(", "\\$(")
+    assert tools.run([script(tmp_path, one)], folder=tmp_path, timeout_s=20, memory_bytes=100 << 20).ok
+
+
+def test_pages_that_forks_share_count_once(tmp_path: Path) -> None:
+    """Eight forks of one process of some 60 MB: 60 MB, though each one's resident set has them."""
+    body = (
+        "x=$(head -c 60000000 /dev/zero | tr '\\0' x)\nfor i in 1 2 3 4 5 6 7 8; do (sleep 0.5; true) & done\nwait"
+    )
+    assert tools.run([script(tmp_path, body)], folder=tmp_path, timeout_s=20, memory_bytes=300 << 20).ok
+
+
+def test_lines_are_told_while_it_runs(tmp_path: Path) -> None:
+    told: list[tuple[str, float]] = []
+    body = "echo first; sleep 0.5; echo second; printf 'no end\\r'"
+    started = time.monotonic()
+    done = tools.run(
+        [script(tmp_path, body)],
+        folder=tmp_path,
+        timeout_s=10,
+        progress=lambda line: told.append((line, time.monotonic() - started)),
+    )
+    assert done.ok
+    assert [line for line, _ in told] == ["first", "second", "no end"]
+    assert told[0][1] < told[1][1] - 0.2
+
+
+def test_a_broken_observer_ends_the_run(tmp_path: Path) -> None:
+    def broken(line: str) -> None:
+        raise RuntimeError(line)
+
+    with pytest.raises(RuntimeError, match="now"):
+        tools.run(
+            [script(tmp_path, "echo $$ > pid; echo now; sleep 60")], folder=tmp_path, timeout_s=30, progress=broken
+        )
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize("ending", ["sleep 60", "exit 0"])
+def test_a_daemon_in_a_session_of_its_own_is_killed(tmp_path: Path, ending: str) -> None:
+    body = f"setsid sh -c 'trap \"\" TERM HUP; echo $$ > daemon; sleep 60' &\nsleep 0.3\n{ending}"
+    tools.run([script(tmp_path, body)], folder=tmp_path, timeout_s=1)
+    assert gone(int((tmp_path / "daemon").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("echo '/opt/loader: line 312:  4242 Killed     \"$PROG\"'; exit 1", Outcome.OUT_OF_MEMORY),
+        ("echo Killed; exit 2", Outcome.OUT_OF_MEMORY),
+        ("echo 'Killed time: 3 s, no: this is a report'; echo 'the job was Killed'; exit 0", Outcome.OK),
+        ("echo 'the dragon was not Killed'; exit 1", Outcome.FAILED),
+        ("echo 'cp: error writing: No space left on device'; exit 1", Outcome.DISK_FULL),
+        ("ulimit -f 1; exec yes > big", Outcome.DISK_FULL),
+    ],
+)
+def test_more_reasons(tmp_path: Path, body: str, outcome: Outcome) -> None:
+    done = tools.run([script(tmp_path, body)], folder=tmp_path, timeout_s=10)
+    assert done.outcome is outcome
+    if outcome is Outcome.DISK_FULL:
+        with pytest.raises(tools.ToolError, match="make room on the disk"):
+            done.require("write")
+
+
+def test_a_memory_limit_is_above_0(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a limit of 1 s and 0 bytes; give a program and a limit above 0"):
+        tools.run(["true"], folder=tmp_path, timeout_s=1, memory_bytes=0)

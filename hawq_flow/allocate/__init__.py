@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hawq_flow.allocate import ilp, pareto
-from hawq_flow.allocate.errors import activation_error, activation_terms, weight_error, weight_terms
+from hawq_flow.allocate.errors import activation_error, activation_terms, weight_error, weight_integers, weight_terms
 from hawq_flow.allocate.ilp import InfeasibleError
 from hawq_flow.allocate.pareto import NoChainError
 from hawq_flow.allocate.problem import (
@@ -36,6 +36,7 @@ from hawq_flow.allocate.problem import (
     Terms,
     Widths,
     build,
+    used,
 )
 from hawq_flow.allocate.result import Allocation, BudgetUse, Row, explain
 from hawq_flow.plan import BitPlan, LayerShape
@@ -58,7 +59,9 @@ __all__ = [
     "allocate",
     "evaluate",
     "pareto_front",
+    "used",
     "weight_error",
+    "weight_integers",
     "weight_terms",
 ]
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hawq_flow.allocate.problem import FloatArray, Term
 
+IntArray = NDArray[np.int64]
 _ROWS = 4096
 _GRID = np.linspace(1.0, 0.1, 91)
 """Fractions of the max-abs scale from which the least-squares scale is refined."""
@@ -63,31 +64,64 @@ def weight_error(
     >>> round(weight_error([[1.0, 0.4]], 2), 6), weight_error([[1.0, 0.0]], 2)
     (0.16, 0.0)
     """
+    rows, scale, top = _scaled(weight, bits, per, scaling, "weight_error")
+    return float(_row_errors(rows, scale, top).sum())
+
+
+def weight_integers(
+    weight: ArrayLike,
+    bits: int,
+    *,
+    per: Literal["channel", "tensor"] = "channel",
+    scaling: Literal["max_abs", "mse"] = "max_abs",
+) -> IntArray:
+    """The integers of quantizing weights to ``bits``, int64 of the weights' shape: what hardware will multiply by.
+
+    Arguments and errors as for :func:`weight_error`.
+
+    Examples
+    --------
+    >>> weight_integers([[1.0, -0.4]], 3).tolist()
+    [[3, -1]]
+    """
+    rows, scale, top = _scaled(weight, bits, per, scaling, "weight_integers")
+    return _integers(rows, scale, top).astype(np.int64).reshape(np.shape(weight))
+
+
+def _scaled(weight: ArrayLike, bits: int, per: str, scaling: str, where: str) -> tuple[FloatArray, FloatArray, int]:
+    """Weights as rows of one scale each, those scales (rows, 1), and the largest integer."""
     if not 2 <= bits <= 24:
-        raise ValueError(f"weight_error: {bits} bits; expected 2 to 24 (one sign bit, and one value beside zero)")
+        raise ValueError(f"{where}: {bits} bits; expected 2 to 24 (one sign bit, and one value beside zero)")
     if per not in ("channel", "tensor") or scaling not in ("max_abs", "mse"):
         raise ValueError(
-            f"weight_error: per={per!r}, scaling={scaling!r}; expected 'channel' or 'tensor', 'max_abs' or 'mse'"
+            f"{where}: per={per!r}, scaling={scaling!r}; expected 'channel' or 'tensor', 'max_abs' or 'mse'"
         )
-    array = _real(weight, "weight_error")
+    array = _real(weight, where)
     rows = array.reshape(1, -1) if per == "tensor" or array.ndim < 2 else array.reshape(len(array), -1)
     top = 2 ** (bits - 1) - 1
     largest = np.abs(rows).max(axis=1, keepdims=True)
     scale = np.where(largest > 0, largest / top, 1.0)
-    best = _row_errors(rows, scale, top)
-    if scaling == "mse":
-        for fraction in _GRID:
-            trial = scale * fraction
-            for _ in range(3):  # with the integers fixed the best scale is a least-squares fit; alternate
-                q = np.clip(np.rint(rows / trial), -top, top)
-                norm = (q * q).sum(axis=1, keepdims=True)
-                trial = np.where(norm > 0, (q * rows).sum(axis=1, keepdims=True) / np.where(norm > 0, norm, 1.0), trial)
-            best = np.minimum(best, _row_errors(rows, trial, top))
-    return float(best.sum())
+    if scaling == "max_abs":
+        return rows, scale, top
+    best, found = _row_errors(rows, scale, top), scale
+    for fraction in _GRID:
+        trial = scale * fraction
+        for _ in range(3):  # with the integers fixed the best scale is a least-squares fit; alternate
+            q = _integers(rows, trial, top)
+            norm = (q * q).sum(axis=1, keepdims=True)
+            trial = np.where(norm > 0, (q * rows).sum(axis=1, keepdims=True) / np.where(norm > 0, norm, 1.0), trial)
+        error = _row_errors(rows, trial, top)
+        found = np.where((error < best)[:, None], trial, found)
+        best = np.minimum(best, error)
+    return rows, found, top
+
+
+def _integers(rows: FloatArray, scale: FloatArray, top: int) -> FloatArray:
+    return np.asarray(np.clip(np.rint(rows / scale), -top, top))
 
 
 def _row_errors(rows: FloatArray, scale: FloatArray, top: int) -> FloatArray:
-    difference = np.clip(np.rint(rows / scale), -top, top) * scale - rows
+    difference = _integers(rows, scale, top) * scale - rows
     return np.asarray((difference * difference).sum(axis=1))
 
 

@@ -234,10 +234,12 @@ class Problem:
             return float(weight_bits(plan, self.shapes))
         if budget == "mean_bits":
             return mean_weight_bits(plan, self.shapes)
-        return math.fsum(
-            self.tables[budget][s.name][_width(plan[s.name].weight), _width(plan.source_bits(s.source))]
-            for s in self.shapes
-        )
+        return used(plan, self.shapes, self.tables[budget])
+
+
+def used(plan: BitPlan, shapes: Sequence[LayerShape], table: CostTable) -> float:
+    """What a plan of one width a tensor uses by a table of costs {layer: {(weight width, input width): cost}}."""
+    return math.fsum(table[s.name][_width(plan[s.name].weight), _width(plan.source_bits(s.source))] for s in shapes)
 
 
 def _width(bits: Any) -> int:

@@ -2,7 +2,7 @@
 
 ::
 
-    data -> float -> sensitivity -> plans -> qat -> lower -> export -> hls -> equality -> report
+    data -> float -> sensitivity -> plans -> qat -> lower -> export -> hls -> rtl -> equality -> report
 
 Every stage is a function of earlier artifacts and its section of the configuration, kept by ``store.make``: it is
 skipped when its manifest matches. The folder of a run::
@@ -11,6 +11,7 @@ skipped when its manifest matches. The folder of a run::
     run/plans/NAME                    plan.json (and allocation.json, front.csv for a mixed plan)
     run/qat/NAME, network/NAME, qonnx/NAME, equality/NAME
     run/hls/NAME/BACKEND/project      hls4ml projects (or in the experiment's firmware folder), if it has [firmware]
+    run/rtl/NAME, synthesis/NAME      Verilog and what Yosys makes of it, if it has [rtl]
     run/report                        report.md, report.json, figures
 """
 
@@ -22,9 +23,9 @@ from typing import Any
 
 from hawq_flow import equality, store, summary
 from hawq_flow.config import check_layers
-from hawq_flow.flow.artifacts import Artifacts
-from hawq_flow.flow.figures import firmware_figures, write_report
+from hawq_flow.flow.figures import firmware_figures, hardware_figures, write_report
 from hawq_flow.flow.making import FlowError, once
+from hawq_flow.flow.variants import BASELINE, Variants
 from hawq_flow.plan import bops
 from hawq_flow.store import Artifact
 
@@ -32,10 +33,10 @@ __all__ = ["STAGES", "Flow", "FlowError"]
 
 FEW_STEPS = 500
 """Fewer optimizer steps than this draw a warning."""
-STAGES = ("data", "float", "sensitivity", "plans", "qat", "lower", "export", "hls", "equality", "report")
+STAGES = ("data", "float", "sensitivity", "plans", "qat", "lower", "export", "hls", "rtl", "equality", "report")
 
 
-class Flow(Artifacts):
+class Flow(Variants):
     """One run of an experiment. Artifacts are made on demand; :meth:`run` makes them all in order."""
 
     def run(self, until: str = STAGES[-1]) -> None:
@@ -88,6 +89,9 @@ class Flow(Artifacts):
             plan = self.plan(name)
             cost = bops(plan, self.topology.shapes)
             self.reporter.result(f"{name}: {summary.widths(plan)}, {cost:,.0f} BOPs")
+            if name in self.mixed_names:
+                for line in self.plan_artifact(name).json("certainty.json"):
+                    self.reporter.warning(f"{name}: {line}")
 
     def _run_qat(self) -> None:
         for name in self.plan_names:
@@ -115,8 +119,45 @@ class Flow(Artifacts):
         for stale in self.stale_projects():
             self.reporter.warning(f"{stale}: a project of an earlier run of other plans; not of this one. Delete it")
 
+    def _run_rtl(self) -> None:
+        if self.experiment.rtl is None:
+            return
+        if self.without_yosys:
+            self.reporter.warning(f"no synthesis: {self.without_yosys}")
+        if self.without_simulator:
+            self.reporter.warning(f"Verilog is not simulated: {self.without_simulator}")
+        if self.experiment.rtl.compare and self.without_baseline:
+            self.reporter.warning(f"no {BASELINE} baseline: {self.without_baseline}")
+        for name in [*self.variant_names, *self.experiment.rtl_plans]:
+            self.rtl(name)
+            if self.without_yosys:
+                continue
+            found = self.synthesis(name).json("synthesis.json")
+            report, total = found["report"], found["total"]
+            if total is None:
+                self.reporter.warning(f"{name}: {'; '.join(report['notes'])}")
+                continue
+            cycles = report["timing"]["latency_cycles_max"]
+            self.reporter.result(
+                f"{name}: {total['lut_packed']:,} LUT, {total['ff']:,} FF, {total['dsp']:,} DSP"
+                + (f", latency {cycles} cycles" if cycles is not None else ", one position a layer")
+                + f" ({report['tool']}, {report['part']})"
+            )
+
     def _run_equality(self) -> None:
         failed = []
+        for name in self.variant_names:
+            certificate = self.variant(name).json("equality.json")
+            try:
+                equality.require(certificate)
+            except equality.EqualityError as error:
+                failed.append(f"{name}: {error}")
+                continue
+            accuracy = self.variant(name).json("result.json")["accuracy"]
+            names = ", ".join(certificate["backends"])
+            self.reporter.result(
+                f"{name}: {accuracy:.2%}, 0 mismatches on {certificate['samples']:,} samples ({names})"
+            )
         for name in self.plan_names:
             certificate = self.equality(name).json("equality.json")
             try:
@@ -153,6 +194,7 @@ class Flow(Artifacts):
             "network": {name: self.network_artifact(name).digest for name in names},
             "equality": {name: self.equality(name).digest for name in names},
             "firmware": firmware_figures(self),
+            "hardware": hardware_figures(self),
             "code": [store.code_digest("summary"), store.code_digest("flow.figures")],
             "versions": store.versions("matplotlib", "numpy"),
         }

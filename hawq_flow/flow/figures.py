@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hawq_flow import equality, quality, store, summary
-from hawq_flow.flow.artifacts import Artifacts
 from hawq_flow.flow.making import write
+from hawq_flow.flow.variants import Variants
 from hawq_flow.network import Lookup
 from hawq_flow.plan import bops, mean_weight_bits, weight_bits
 from hawq_flow.train import predict
@@ -16,7 +17,7 @@ CLASSES_SHOWN = 40
 """A confusion matrix of more classes is no figure."""
 
 
-def firmware_figures(flow: Artifacts) -> list[dict[str, Any]]:
+def firmware_figures(flow: Variants) -> list[dict[str, Any]]:
     """One entry for each HLS project."""
     config, section = flow.experiment.hls, flow.experiment.firmware
     if section is None:
@@ -38,13 +39,45 @@ def firmware_figures(flow: Artifacts) -> list[dict[str, Any]]:
     ]
 
 
-def _tested(flow: Artifacts, result: dict[str, Any]) -> dict[str, Any]:
+def hardware_figures(flow: Variants) -> dict[str, Mapping[str, Any]]:
+    """What the report says of every synthesized network, by name, in order."""
+    if flow.experiment.rtl is None or flow.without_yosys:
+        return {}
+    names = [*flow.variant_names, *flow.experiment.rtl_plans]
+    return {name: _hardware(flow, name) for name in names}
+
+
+def _hardware(flow: Variants, name: str) -> dict[str, Any]:
+    found = flow.synthesis(name).json("synthesis.json")
+    report = found["report"]
+    if name in flow.variant_names:
+        certificate = flow.variant(name).json("equality.json")
+        accuracy = flow.variant(name).json("result.json")["accuracy"]
+    else:
+        certificate = flow.equality(name).json("equality.json")
+        accuracy = flow.qat(name).json("result.json").get(f"test_{flow.measure}")
+    return {
+        flow.measure: accuracy,
+        "total": found["total"],
+        "unrolled": found["unrolled"],
+        "latency_cycles": report["timing"]["latency_cycles_max"],
+        "interval_cycles": report["timing"]["interval_cycles_max"],
+        "tool": report["tool"],
+        "version": report["version"],
+        "family": report["part"],
+        "notes": report["notes"],
+        "proved": {key: entry for key, entry in certificate["backends"].items() if key in ("netlist", "rtl")},
+        "samples": certificate["samples"],
+    }
+
+
+def _tested(flow: Variants, result: dict[str, Any]) -> dict[str, Any]:
     """A result's figures on the test set, by name: accuracy, or explained_variance with its error, and auc if any."""
     names = (flow.measure, f"{flow.measure}_error", "auc", "auc_error")
     return {name: result[f"test_{name}"] for name in names if f"test_{name}" in result}
 
 
-def plan_figures(flow: Artifacts, name: str) -> dict[str, Any]:
+def plan_figures(flow: Variants, name: str) -> dict[str, Any]:
     """Everything the report says of one plan."""
     plan, shapes = flow.plan(name), flow.topology.shapes
     result = flow.qat(name).json("result.json")
@@ -70,8 +103,9 @@ def plan_figures(flow: Artifacts, name: str) -> dict[str, Any]:
     }
 
 
-def write_report(flow: Artifacts, folder: Path) -> None:
+def write_report(flow: Variants, folder: Path) -> None:
     """Write ``report.md``, ``report.json`` and the figures into ``folder``."""
+    hardware = hardware_figures(flow)
     found = flow.float_artifact().json("result.json")
     plans = {name: plan_figures(flow, name) for name in flow.plan_names}
     report: dict[str, Any] = {
@@ -86,10 +120,13 @@ def write_report(flow: Artifacts, folder: Path) -> None:
         "reference": flow.plan_names[0],
         "mixed": flow.mixed_names,
         "firmware": firmware_figures(flow),
+        "hardware": hardware,
         "plans": plans,
         "figures": {flow.measure: f"{flow.measure}.png"},
     }
     pictures = {flow.measure: summary.quality_figure(report)}
+    if any(entry["total"] for entry in hardware.values()):
+        pictures["hardware"] = summary.hardware_figure(report)
     if flow.mixed_names:
         report["sensitivity"] = flow.sensitivity().json("sensitivity.json")
         report["allocation"] = {n: flow.plan_artifact(n).file("allocation.txt").read_text() for n in flow.mixed_names}

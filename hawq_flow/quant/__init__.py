@@ -32,10 +32,11 @@ network: lowering changes nothing.
 """
 
 from hawq_flow.quant.grid import Grid
+from hawq_flow.quant.joints import softmax_steps
 from hawq_flow.quant.layer import IntegerLayer, QuantLayer, activation_type, snap
 from hawq_flow.quant.network import QuantNetwork, quantize
 from hawq_flow.quant.observe import Observer, ObserverKind, QuantConfig
-from hawq_flow.quant.steps import IntegerStep
+from hawq_flow.quant.steps import IntegerStep, requantize_step
 from hawq_flow.topology import REQUANT
 
 __all__ = [
@@ -50,5 +51,7 @@ __all__ = [
     "QuantNetwork",
     "activation_type",
     "quantize",
+    "requantize_step",
     "snap",
+    "softmax_steps",
 ]

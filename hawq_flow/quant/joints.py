@@ -400,37 +400,61 @@ class QuantSoftmax(Joint):
 
     def steps(self, names: Sequence[str], grids: Sequence[Grid]) -> tuple[list[IntegerStep], Grid]:
         """The stage as steps reading the values ``names``; and the output's grid."""
-        source, stage, top = grids[0], self.stage, self.out_type.range[1]
-        largest, difference, exponential, total, ranged, reciprocal, product, output = stage.values
-        span = source.type.range[1] - source.type.range[0]
-        one = (1 << EXP_BITS) - 1
-        distances = np.arange(-span, span + 1, dtype=np.float64) * float(source.scale)
-        exponentials = np.rint(np.exp(np.minimum(distances, 0.0)) * one).astype(np.int64)
-        # The largest element alone contributes ``one``, so the sum is never less.
-        largest_sum = stage.shape[0] * one
-        narrowed = max(0, largest_sum.bit_length() - SUM_BITS)
-        sums = np.arange((largest_sum >> narrowed) + 2, dtype=np.float64)[: 1 << SUM_BITS]
-        least = max(1, one >> narrowed)
-        scale = (1 << RECIPROCAL_BITS) - 1
-        reciprocals = np.rint(scale * least / np.maximum(sums, least)).astype(np.int64)
-        # out = e / sum * top, with sum = s 2^narrowed and 1 / s = reciprocal / (scale * least)
-        multiplier, shift = nearest_dyadic(top / (scale * least * 2.0**narrowed), 16)
-        rounding = self.config.rounding
-        steps = [
-            IntegerStep(largest, "ReduceMax", (names[0],), "", {"axis": 0}),
-            IntegerStep(difference, "Subtract", (names[0], largest), ""),
-            IntegerStep(
-                exponential, "Lookup", (difference,), "", {"table": exponentials, "start": -span, "function": "exp"}
-            ),
-            IntegerStep(total, "ReduceSum", (exponential,), "", {"axis": 0}, stage),
-            requantize_step(ranged, total, "", 1, narrowed, IntType(SUM_BITS, False), Rounding.HALF_EVEN),
-            IntegerStep(
-                reciprocal, "Lookup", (ranged,), "", {"table": reciprocals, "start": 0, "function": "reciprocal"}
-            ),
-            IntegerStep(product, "Multiply", (exponential, reciprocal), ""),
-            requantize_step(output, product, "", multiplier, shift, self.out_type, rounding),
-        ]
+        source = grids[0]
+        steps = softmax_steps(
+            self.stage, names[0], source.type, float(source.scale), self.out_type, self.config.rounding
+        )
         return steps, self.grid(self.scales(grids)[1])
+
+
+def softmax_steps(
+    stage: Stage,
+    value: str,
+    source: IntType,
+    scale: float,
+    out: IntType,
+    rounding: Rounding,
+    sum_bits: int = SUM_BITS,
+) -> list[IntegerStep]:
+    """A softmax in integers: exp of differences from the largest by table, their sum, its reciprocal by table.
+
+    Parameters
+    ----------
+    stage:
+        Names the values and gives the shape, (classes,) or (classes, *space).
+    value, source, scale:
+        The integers it reads: their value's name, type and scale.
+    out:
+        Type of the result, unsigned; its largest integer means 1.
+    sum_bits:
+        Width of the sum as the table of reciprocals, of ``2^sum_bits`` entries at most, reads it.
+    """
+    largest, difference, exponential, total, ranged, reciprocal, product, output = stage.values
+    span = source.range[1] - source.range[0]
+    one = (1 << EXP_BITS) - 1
+    distances = np.arange(-span, span + 1, dtype=np.float64) * scale
+    exponentials = np.rint(np.exp(np.minimum(distances, 0.0)) * one).astype(np.int64)
+    # The largest element alone contributes ``one``, so the sum is never less.
+    largest_sum = stage.shape[0] * one
+    narrowed = max(0, largest_sum.bit_length() - sum_bits)
+    sums = np.arange((largest_sum >> narrowed) + 2, dtype=np.float64)[: 1 << sum_bits]
+    least = max(1, one >> narrowed)
+    whole = (1 << RECIPROCAL_BITS) - 1
+    reciprocals = np.rint(whole * least / np.maximum(sums, least)).astype(np.int64)
+    # out = e / sum * top, with sum = s 2^narrowed and 1 / s = reciprocal / (whole * least)
+    multiplier, shift = nearest_dyadic(out.range[1] / (whole * least * 2.0**narrowed), 16)
+    exp = {"table": exponentials, "start": -span, "function": "exp"}
+    inverse = {"table": reciprocals, "start": 0, "function": "reciprocal"}
+    return [
+        IntegerStep(largest, "ReduceMax", (value,), "", {"axis": 0}),
+        IntegerStep(difference, "Subtract", (value, largest), ""),
+        IntegerStep(exponential, "Lookup", (difference,), "", exp),
+        IntegerStep(total, "ReduceSum", (exponential,), "", {"axis": 0}, stage),
+        requantize_step(ranged, total, "", 1, narrowed, IntType(sum_bits, False), Rounding.HALF_EVEN),
+        IntegerStep(reciprocal, "Lookup", (ranged,), "", inverse),
+        IntegerStep(product, "Multiply", (exponential, reciprocal), ""),
+        requantize_step(output, product, "", multiplier, shift, out, rounding),
+    ]
 
 
 class Passing(nn.Module):

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-BACKENDS = ("Vitis", "Vivado")
+BACKENDS = ("Vitis", "Vivado", "Catapult")
 IO_TYPES = ("io_parallel", "io_stream")
 STRATEGIES = ("Latency", "Resource")
 _FILES = re.compile(r"(parameters|defines|ap_(common|decl|fixed|int|private|shift_reg).*|hls_(math|stream))\Z")
@@ -29,9 +29,10 @@ class HlsConfig:
     Attributes
     ----------
     backend:
-        'Vitis' (Vitis HLS 2020.2 and later) or 'Vivado' (Vivado HLS up to 2020.1).
+        'Vitis' (Vitis HLS 2020.2 and later), 'Vivado' (Vivado HLS up to 2020.1) or 'Catapult' (for ASICs, and FPGAs).
     part:
-        The FPGA, as the vendor tool names it.
+        The FPGA, as the vendor tool names it (``xc...``); for Catapult also the base library of an ASIC
+        (``nangate-45nm_beh``).
     clock_period_ns:
         Target clock period in nanoseconds.
     io_type:
@@ -50,6 +51,11 @@ class HlsConfig:
     strategy: str = "Latency"
     reuse_factor: int = 1
     project: str = "network"
+
+    @property
+    def asic(self) -> bool:
+        """Whether the part is an ASIC library (Catapult alone)."""
+        return self.backend == "Catapult" and not self.part.lower().startswith("xc")
 
     def __post_init__(self) -> None:
         for name, allowed in (("backend", BACKENDS), ("io_type", IO_TYPES), ("strategy", STRATEGIES)):

@@ -21,7 +21,7 @@ from hawq_flow import tools
 from hawq_flow.numeric import IntArray
 from hawq_flow.to_hls.layout import Layout
 from hawq_flow.to_hls.project import ProjectError, write_rows
-from hawq_flow.to_hls.texts import CFLAGS, MANIFEST, VERSION
+from hawq_flow.to_hls.texts import MANIFEST, VERSION, cflags
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,8 @@ def compile_csim(project: Path | str, build: Path | str, *, traced: bool = False
         body = folder / f"{top}_traced.cpp"
         body.write_text(text)
         printed = layers + printed
-    command = ["g++", *CFLAGS, "-Ifirmware", str(body), f"{top}_bridge.cpp", "csim.cpp", "-o", str(folder / "csim")]
+    sources = [str(body), f"{top}_bridge.cpp", "csim.cpp"]
+    command = ["g++", *cflags(manifest["config"]["backend"]), "-Ifirmware", *sources, "-o", str(folder / "csim")]
     done = tools.run(command, folder=source, timeout_s=timeout_s, log=folder / "g++.log")
     done.require("compile the C simulation")
     if not (folder / "csim").is_file():
@@ -178,22 +179,23 @@ def compile_csim(project: Path | str, build: Path | str, *, traced: bool = False
 
 
 _PRINT = """#include <cstdio>
-#include "hls_stream.h"
+#include "HEADER"
 template <class T> static void hawq_flow_print(T *data, unsigned n) {
     for (unsigned i = 0; i < n; i++)
-        std::printf("%.0f ", (double)data[i]);
+        std::printf("%.0f ", data[i].to_double());
     std::printf("\\n");
 }
-template <class T> static void hawq_flow_print(hls::stream<T> &stream, unsigned n) {
+template <class T> static void hawq_flow_print(STREAM<T> &stream, unsigned n) {
     for (unsigned i = 0; i < n / T::size; i++) {
         T word = stream.read();
         for (unsigned j = 0; j < T::size; j++)
-            std::printf("%.0f ", (double)word[j]);
+            std::printf("%.0f ", word[j].to_double());
         stream.write(word);
     }
     std::printf("\\n");
 }
 """
+_STREAMS = {"Catapult": ("ac_channel.h", "ac_channel")}
 
 
 def _traced(manifest: dict[str, Any], text: str) -> tuple[str, list[tuple[str, int]]]:
@@ -206,4 +208,5 @@ def _traced(manifest: dict[str, Any], text: str) -> tuple[str, list[tuple[str, i
         if call.strip().startswith("nnet::") and layer:
             lines.append(f"    hawq_flow_print({layer['variable']}, {layer['elements']});")
             printed.append((comment.strip(), int(layer["elements"])))
-    return _PRINT + "\n".join(lines) + "\n", printed
+    header, stream = _STREAMS.get(manifest["config"]["backend"], ("hls_stream.h", "hls::stream"))
+    return _PRINT.replace("HEADER", header).replace("STREAM", stream) + "\n".join(lines) + "\n", printed

@@ -25,6 +25,14 @@ class FixedType:
         modes = "" if (self.rounding, self.overflow) == ("AP_TRN", "AP_WRAP") else f",{self.rounding},{self.overflow},0"
         return f"ap_{'' if self.signed else 'u'}fixed<{self.bits},{self.integer}{modes}>"
 
+    def cpp(self, backend: str) -> str:
+        """The type as hls4ml writes it for a back end: Catapult has ac_fixed, of two bits at least."""
+        if backend != "Catapult":
+            return str(self)
+        modes = "" if (self.rounding, self.overflow) == ("AP_TRN", "AP_WRAP") else f",{self.rounding},{self.overflow}"
+        signed = "true" if self.signed else "false"
+        return f"ac_fixed<{max(self.bits, 2)},{self.integer},{signed}{modes.replace('AP_', 'AC_')}>"
+
     @property
     def plain(self) -> FixedType:
         """The same numbers, without the modes that only matter where a wider number is assigned."""

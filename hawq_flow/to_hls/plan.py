@@ -26,7 +26,7 @@ holds no path of this machine; the same network and configuration give the same 
 
 Modules: ``config``, ``fixed`` (types), ``layout`` (orders), ``graph`` (the graph under construction), ``layers`` and
 ``shaping`` (one function an op), ``extension`` (nodes that hls4ml cannot read), ``plan`` (this), ``project``,
-``texts``, ``csim``.
+``catapult`` (what its projects need otherwise), ``texts``, ``csim``.
 """
 
 from __future__ import annotations
@@ -92,11 +92,14 @@ def design(network: IntegerNetwork, config: HlsConfig | None = None) -> Design:
     NotExact
         Naming the op, for what hls4ml cannot do exactly: per-channel output widths, a value beyond 53 bits at a port,
         several inputs or one without axes, a stream with no reader or with more than hls4ml copies, ops without a
-        bit-exact form there, what QONNX cannot express; and for an input called like the project.
+        bit-exact form there (for Catapult also tables, results of one bit, and depthwise sums in io_parallel), what
+        QONNX cannot express; and for an input called like the project.
     """
     config = config or HlsConfig()
     values = to_qonnx.check(network)
     _refuse(network, values)
+    if config.backend == "Catapult":
+        _refuse_catapult(network, values, config)
     graph = Graph(network, values, config)
     graph.wanted = _wanted(network)
     for spec in network.inputs:
@@ -197,6 +200,26 @@ def _refuse_copies(graph: Graph, outputs: Sequence[str]) -> None:
             raise NotExact(
                 f"{graph.source(tensor)}: {readers} ops and outputs read it; hls4ml copies a stream at most "
                 f"{MAX_STREAM_READERS} times. Use io_parallel"
+            )
+
+
+def _refuse_catapult(network: IntegerNetwork, values: Mapping[str, Value], config: HlsConfig) -> None:
+    """What hls4ml's Catapult back end cannot do, or does wrongly (1.3.0: seen in its C simulation)."""
+    for op in network.ops:
+        if isinstance(op, Lookup):
+            raise NotExact(
+                f"{op.name}: a table; hls4ml's Catapult back end has none. Use Vitis or Vivado, or a ReLU in its place"
+            )
+        grouped = (isinstance(op, Conv) and op.depthwise) or (isinstance(op, SumPool) and values[op.name].shape[0] > 1)
+        if grouped and config.io_type == "io_parallel":
+            raise NotExact(
+                f"{op.name}: a depthwise convolution, or a sum pool made of one; hls4ml's C++ of it for Catapult in "
+                "io_parallel gives wrong sums. Use io_stream"
+            )
+        if isinstance(op, Requantize) and op.type.max_bits == 1:
+            raise NotExact(
+                f"{op.name}: a result of one bit; hls4ml gives ac_fixed two bits at least, the second one a half, so "
+                "it would not be rounded to an integer. Use two bits"
             )
 
 

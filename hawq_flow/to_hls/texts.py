@@ -9,9 +9,17 @@ from typing import Any
 MANIFEST = "hawq_flow.json"
 VERSION = 2
 """Of the manifest's format."""
-CFLAGS = ("-std=c++17", "-O1", "-fno-gnu-unique", "-w", "-Ifirmware/ap_types")
-"""For the C simulation. -O1 compiles fastest and runs as fast as -O3; -w: the warnings of generated code and of
-ap_types are not ours to fix."""
+_CFLAGS = ("-std=c++17", "-O1", "-fno-gnu-unique", "-w")
+_HEADERS = {"Catapult": ("ac_types/include", "ac_math/include", "ac_simutils/include", "nnet_utils")}
+
+
+def cflags(backend: str) -> tuple[str, ...]:
+    """For the C simulation, in the project's folder.
+
+    -O1 compiles fastest and runs as fast as -O3; -w: the warnings of generated code and of the vendors' headers are not
+    ours to fix.
+    """
+    return (*_CFLAGS, *(f"-Ifirmware/{folder}" for folder in _HEADERS.get(backend, ("ap_types",))))
 
 
 def driver(manifest: Mapping[str, Any]) -> str:
@@ -98,14 +106,14 @@ int main(int argc, char **argv) {{
 """
 
 
-def makefile(project: str) -> str:
+def makefile(project: str, backend: str) -> str:
     """Compiling and checking the C simulation without us."""
     return f"""# C simulation without a vendor tool: needs g++ and make only.
 CXX ?= g++
 SOURCES = firmware/{project}.cpp {project}_bridge.cpp csim.cpp
 
 csim: $(SOURCES) $(wildcard firmware/*.h firmware/weights/*.h)
-\t$(CXX) {" ".join(CFLAGS)} $(SOURCES) -o $@
+\t$(CXX) {" ".join(cflags(backend))} $(SOURCES) -o $@
 
 .PHONY: check
 check: csim
@@ -163,7 +171,12 @@ def _flat(values: Any) -> list[float]:
 def readme(manifest: Mapping[str, Any]) -> str:
     """What an FPGA team needs to know."""
     config = manifest["config"]
-    tool = "vitis-run --tcl build_prj.tcl --mode hls" if config["backend"] == "Vitis" else "vivado_hls -f build_prj.tcl"
+    tool = {
+        "Vitis": "vitis-run --tcl build_prj.tcl --mode hls",
+        "Vivado": "vivado_hls -f build_prj.tcl",
+        "Catapult": "catapult -product ultra -shell -f build_prj.tcl",
+    }[config["backend"]]
+    where = "build_prj.tcl" if config["backend"] == "Catapult" else "project.tcl"
     rows = "\n".join(
         f"| {kind} `{e['port']}` | {e['value']} | {e['elements']} | {e['order']} | {e['integers']}, `{e['type']}` | "
         f"{e['range'][0]} to {e['range'][1]} |"
@@ -201,7 +214,7 @@ and broadcast over one sample in the network's order; they are annotations, the 
 * `make csim`, then `./csim INPUT`, runs rows of your own: a text file of integers separated by blanks, a sample a line,
   its elements in the port's order. It prints the outputs' integers likewise, and refuses what is out of range (exit
   code 2). `./csim INPUT GOLDEN` compares.
-* `{tool}` synthesizes with the vendor tool; `project.tcl` holds part and clock.
+* `{tool}` synthesizes with the vendor tool; `{where}` holds part and clock.
 * `model.onnx` is the QONNX model this came from, `hls4ml_model.onnx` the same network as hls4ml was given it (one row,
   plain names, channels last; nodes of the domain `hawq_flow` are those that stock hls4ml cannot read). The type of
   every layer is in `{MANIFEST}`; `hls4ml_config.yml` alone, with its 'auto', does not reproduce them.

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from hawq_flow import __version__
-from hawq_flow.reporter import Reporter
+from hawq_flow.cli import hardware
+from hawq_flow.cli.terminal import RichReporter, fail
 from hawq_flow.store import MANIFEST, open_artifact, write_atomic
 
 TRACEBACK = "HAWQ_FLOW_TRACEBACK"
@@ -54,18 +53,25 @@ def run(
     until: Annotated[str, typer.Option(help="Stop after this stage.")] = "report",
     out: Annotated[Path | None, typer.Option(help="The run's folder; default: 'run' beside the TOML.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed, instead of the experiment's.")] = None,
+    synth: Annotated[
+        bool,
+        typer.Option(
+            "--synth",
+            help="Synthesize every plan with Yosys, the float network as ap_fixed<16,6>, and plans with a softmax.",
+        ),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print results only.")] = False,
 ) -> None:
-    """Do the whole job: data, training, bit plans, integers, QONNX, HLS, proof of equality, report.
+    """Do the whole job: data, training, bit plans, integers, QONNX, HLS, RTL, proof of equality, report.
 
-    Stages: data, float, sensitivity, plans, qat, lower, export, hls, equality, report. A stage whose artifact is
+    Stages: data, float, sensitivity, plans, qat, lower, export, hls, rtl, equality, report. A stage whose artifact is
     already there, made from the same inputs by the same code, is skipped.
     """
     import dataclasses
 
     import torch  # seconds that --help should not take
 
-    from hawq_flow.config import load
+    from hawq_flow.config import RtlStage, load
     from hawq_flow.flow import Flow
 
     torch.set_num_threads(1)  # one thread a worker: small networks gain nothing from more, and lose on a shared machine
@@ -73,6 +79,9 @@ def run(
     config = load(experiment)
     if seed is not None:
         config = dataclasses.replace(config, seed=seed)
+    if synth:
+        stage = dataclasses.replace(config.rtl or RtlStage(), plans=tuple(config.plan_names), compare=True)
+        config = dataclasses.replace(config, rtl=stage)
     with RichReporter(quiet=quiet) as reporter:
         Flow(config, out, reporter).run(until)
 
@@ -81,7 +90,7 @@ def run(
 def show(path: Annotated[Path, typer.Argument(help="An artifact's folder, or a file in one.")]) -> None:
     """Say what an artifact is, what it was made from and whether its files are whole; or list a run's artifacts."""
     if not path.exists():
-        _fail(f"{path}: no such file or folder; give a run's folder, an artifact's, or a file in one")
+        fail(f"{path}: no such file or folder; give a run's folder, an artifact's, or a file in one")
     folder = path if path.is_dir() else path.parent
     if not (folder / MANIFEST).is_file() and (inside := sorted(folder.glob("**/" + MANIFEST))):
         listing = Table("artifact", "stage", "digest", title=escape(str(folder)), title_justify="left")
@@ -141,7 +150,8 @@ def import_(
     labels: Annotated[Path | None, typer.Option(help="Class numbers of the data: .npy, or text.")] = None,
     rows: Annotated[int, typer.Option(min=1, help="Inputs drawn where there is no data.")] = 1000,
     hls: Annotated[
-        list[str] | None, typer.Option(help="Make an hls4ml project for this back end: Vitis, Vivado; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Make an hls4ml project for this back end: Vitis, Vivado, Catapult; may be repeated."),
     ] = None,
     project: Annotated[str, typer.Option(help="Name of the projects and of their top functions.")] = "network",
     part: Annotated[str, typer.Option(help="FPGA of the projects.")] = "xcu250-figd2104-2L-e",
@@ -164,7 +174,9 @@ def import_(
     from hawq_flow.to_hls import HlsConfig
 
     torch.set_num_threads(1)
-    backends = [{"vitis": "Vitis", "vivado": "Vivado"}.get(name.lower(), name) for name in hls or []]
+    backends = [
+        {"vitis": "Vitis", "vivado": "Vivado", "catapult": "Catapult"}.get(name.lower(), name) for name in hls or []
+    ]
     for backend in backends:
         HlsConfig(backend=backend)  # refused before anything is made
     config = ImportConfig(
@@ -186,7 +198,7 @@ def import_(
     )
     folder = out if out is not None else Path(f"{model.stem}_run")
     if folder.exists() and not folder.is_dir():
-        _fail(f"{folder}: is a file; --out names a folder")
+        fail(f"{folder}: is a file; --out names a folder")
     with RichReporter(quiet=quiet) as reporter:
         Import(config, folder, reporter).run()
 
@@ -264,7 +276,7 @@ def export(
     options = {name: value for name, value in given.items() if value}
     _writable(out)
     if not (network / "network.json").is_file() and (inside := sorted(network.glob("**/network.json"))):
-        _fail(f"{network}: no saved network itself; there are {', '.join(str(path.parent) for path in inside)}")
+        fail(f"{network}: no saved network itself; there are {', '.join(str(path.parent) for path in inside)}")
     model, certificate = write_form(IntegerNetwork.load(network), form, options, rows)
     write_atomic(out, model.SerializeToString(deterministic=True))
     typer.echo(equality.markdown(certificate, f"{out}: {form}, on drawn inputs"), nl=False)
@@ -273,7 +285,7 @@ def export(
 def _writable(file: Path) -> None:
     """Refuse what is no place for a file before anything is computed for it."""
     if file.is_dir():
-        _fail(f"{file}: is a folder; name the ONNX file to write")
+        fail(f"{file}: is a folder; name the ONNX file to write")
 
 
 def _pairs(texts: list[str], option: str) -> dict[str, str]:
@@ -282,7 +294,7 @@ def _pairs(texts: list[str], option: str) -> dict[str, str]:
     for text in texts:
         name, found, value = text.partition("=")
         if not (found and name and value) or name in pairs:
-            _fail(f"{option} {text!r}: expected NAME=TYPE, each name once, such as x=ap_fixed<16,6>", code=2)
+            fail(f"{option} {text!r}: expected NAME=TYPE, each name once, such as x=ap_fixed<16,6>", code=2)
         pairs[name] = value
     return pairs
 
@@ -301,61 +313,9 @@ def _short(value: Any) -> str:
     return json.dumps(value, indent=1)
 
 
-class RichReporter(Reporter):
-    """A run's progress in the terminal: a line a stage, a bar for what takes long."""
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        self.console = Console(highlight=False)
-        self.quiet = quiet
-        self.bars = Progress(
-            TextColumn("  {task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=self.console,
-            transient=True,
-            disable=quiet,
-        )
-        self.task: TaskID | None = None
-
-    def __enter__(self) -> RichReporter:
-        self.bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bars.stop()
-
-    def _clear(self) -> None:
-        if self.task is not None:
-            self.bars.remove_task(self.task)
-            self.task = None
-
-    def stage(self, name: str, detail: str) -> None:
-        """A stage begins its work."""
-        self._clear()
-        if not self.quiet:
-            self.console.print(f"{name:<12}", style="bold", end=" ")
-            self.console.print(detail, markup=False, soft_wrap=True)
-
-    def reused(self, name: str, detail: str) -> None:
-        """A stage's artifact was already there."""
-
-    def progress(self, done: int, total: int, text: str) -> None:
-        """Part of the present stage is done."""
-        if self.task is None:
-            self.task = self.bars.add_task(text, total=total)
-        self.bars.update(self.task, completed=done, total=total, description=text)
-        if done >= total:
-            self._clear()
-
-    def warning(self, text: str) -> None:
-        """Something the user should know and may want to change."""
-        self._clear()
-        self.console.print(f"{'':<12} {text}", style="yellow", markup=False, soft_wrap=True)
-
-    def result(self, text: str) -> None:
-        """A figure worth showing."""
-        self._clear()
-        self.console.print(f"{'':<12} {text}", style="green", markup=False, soft_wrap=True)
+app.add_typer(hardware.hls, name="hls")
+for name, command in hardware.COMMANDS.items():
+    app.command(name)(command)
 
 
 def main() -> None:
@@ -363,11 +323,11 @@ def main() -> None:
     try:
         app()
     except KeyboardInterrupt:
-        _fail("interrupted; what was finished is kept, and the same command goes on from there", code=130)
+        fail("interrupted; what was finished is kept, and the same command goes on from there", code=130)
     except Exception as error:
         if os.environ.get(TRACEBACK) or not _ours(error):
             raise
-        _fail(str(error))
+        fail(str(error))
 
 
 def _ours(error: Exception) -> bool:
@@ -377,11 +337,4 @@ def _ours(error: Exception) -> bool:
     if not isinstance(error, (ValueError, RuntimeError, OverflowError, OSError)):
         return False
     frames = traceback.extract_tb(error.__traceback__)
-    return isinstance(error, OSError) or Path(frames[-1].filename).is_relative_to(Path(__file__).parent)
-
-
-def _fail(text: str, code: int = 1) -> NoReturn:
-    console = Console(stderr=True, highlight=False)
-    console.print("error:", style="red", end=" ")
-    console.print(text, markup=False, soft_wrap=True)  # texts hold brackets and paths: neither tags nor wrapping
-    sys.exit(code)
+    return isinstance(error, OSError) or Path(frames[-1].filename).is_relative_to(Path(__file__).parents[1])

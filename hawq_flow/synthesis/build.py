@@ -1,0 +1,378 @@
+"""``build``: a project through the vendor's tools, step by step, each result an artifact beside the project.
+
+A step runs in a folder of its own that did not exist before, under the limits, and ends as one typed outcome. What it
+leaves is checked (:mod:`results`) and kept as ``PROJECT.synthesis/STEP``, absent or complete; its key covers the
+project's files, the script, the tool's version and the step it started from, so that a step is run again when one of
+these changed and only then. Nothing is written into the project.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import datetime
+import glob
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hawq_flow import devices, store, tools
+from hawq_flow.report import HlsReport
+from hawq_flow.synthesis import causes, licences, results, scripts, vendor
+from hawq_flow.synthesis.causes import Outcome
+from hawq_flow.synthesis.config import NEEDS, STEPS, SynthesisConfig
+from hawq_flow.synthesis.project import MANIFEST, Project, SynthesisError, read, table
+from hawq_flow.synthesis.vendor import Tool
+
+Tell = Callable[[str], None]
+RESULT = "result.json"
+_MILESTONE = re.compile(
+    r"^(?:CRITICAL WARNING|ERROR)\b|Implementing module '|Starting (?:hardware synthesis|code trans|scheduling)"
+    r"|Generating all RTL models|co-simulation (?:start|finish)|^(?:Start|Finished) |^Phase \d+(?:\.\d+)? "
+    r"|^Starting \w+|^(?:synth|opt|place|route|phys_opt)_design"
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """How one step ended.
+
+    Attributes
+    ----------
+    name, outcome, cause:
+        The step, its outcome, and the cause in words ('' when ok).
+    tool, version:
+        The vendor's tool and the version of its own banner; '' and None where it was not run.
+    seconds:
+        Wall clock of the last try.
+    tail:
+        The end of the log.
+    folder:
+        Where it worked, when it failed: the log and all that the tool left, until the project is built again. The
+        artifact, when ok.
+    reports:
+        What was read, with the network's digest.
+    notes:
+        What is not an error and should be known.
+    reused:
+        Whether the artifact was already there.
+    """
+
+    name: str
+    outcome: Outcome
+    cause: str = ""
+    tool: str = ""
+    version: str | None = None
+    seconds: float = 0.0
+    tail: str = ""
+    folder: Path | None = None
+    reports: tuple[HlsReport, ...] = ()
+    notes: tuple[str, ...] = ()
+    reused: bool = False
+
+    def __str__(self) -> str:
+        tool = f" ({self.tool} {self.version or 'of unknown version'})" if self.tool else ""
+        return f"{self.name}{tool}: {self.outcome.value}" + (f": {self.cause}" if self.cause else "")
+
+
+@dataclass(frozen=True)
+class Build:
+    """What became of one project: a :class:`Step` for each of the configuration's, in order."""
+
+    project: Project
+    steps: tuple[Step, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every step ended well."""
+        return all(step.outcome is Outcome.OK for step in self.steps)
+
+    @property
+    def reports(self) -> tuple[HlsReport, ...]:
+        """What all steps left."""
+        return tuple(found for step in self.steps for found in step.reports)
+
+    def require(self) -> Build:
+        """This build if it is ok, else ``SynthesisError`` with the failed step, its cause and the end of its log."""
+        for step in self.steps:
+            if step.outcome is not Outcome.OK:
+                where = f"\nIts files: {step.folder}" if step.folder else ""
+                said = f"\nThe end of its log:\n{step.tail}" if step.tail else ""
+                raise SynthesisError(f"{self.project.folder}: {step}{where}{said}")
+        return self
+
+
+class _Failed(Exception):
+    """A step that did not end well; carries what became of it."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__(str(step))
+        self.step = step
+
+
+def build(folder: Path | str, config: SynthesisConfig | None = None, tell: Tell | None = None) -> Build:
+    """Run a project's steps.
+
+    Parameters
+    ----------
+    folder:
+        A project that ``to_hls.write_project`` wrote.
+    tell:
+        Called with a line of text for what happens: steps, milestones of the tools' logs, waits for licences.
+
+    Returns
+    -------
+    What became of each step. A step that failed is followed by steps 'not run' where they start from it; nothing is
+    raised for a tool's failure (:meth:`Build.require` does).
+
+    Raises
+    ------
+    SynthesisError
+        If the folder is no such project.
+    """
+    config = config or SynthesisConfig()
+    project = read(folder)
+    say: Tell = tell or (lambda text: None)
+    steps: dict[str, Step] = {}
+    beside, prefix = project.results.parent, f".{project.results.name}"
+    with store.locked(project.results, waiting=lambda: say(f"{project.name}: another process builds this project")):
+        for left in beside.glob(f"{glob.escape(prefix)}-*"):
+            shutil.rmtree(left)  # of the build before this one: killed, or kept because it failed
+        work = tools.fresh_folder(beside, prefix)
+        try:
+            for name in config.steps:
+                before = NEEDS[name]
+                if before is not None and steps[before].outcome is not Outcome.OK:
+                    steps[name] = Step(name, Outcome.NOT_RUN, f"it starts from {before}, which did not end well")
+                else:
+                    steps[name] = _step(name, project, config, work, say)
+                say(f"{project.name}: {steps[name]}")
+        finally:
+            failed = any(step.folder and work in step.folder.parents for step in steps.values())
+            if config.keep_work or failed:
+                say(f"{project.name}: what the tools left is in {work}, until this project is built again")
+            else:
+                shutil.rmtree(work, ignore_errors=True)
+    return Build(project, tuple(steps.values()))
+
+
+def build_all(
+    folders: Sequence[Path | str], config: SynthesisConfig | None = None, tell: Tell | None = None
+) -> tuple[Build, ...]:
+    """Run several projects, as many at once as there are licences; results in the order of ``folders``.
+
+    ``tell`` is called from several threads, one at a time.
+    """
+    config = config or SynthesisConfig()
+    for folder in folders:
+        read(folder)  # what is no project is said before hours of work
+    say = _one_at_a_time(tell) if tell else None
+    with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(config.licences, len(folders)))) as pool:
+        return tuple(pool.map(lambda folder: build(folder, config, say), folders))
+
+
+def _one_at_a_time(tell: Tell) -> Tell:
+    lock = threading.Lock()
+
+    def say(text: str) -> None:
+        with lock:
+            tell(text)
+
+    return say
+
+
+def reports(folder: Path | str) -> tuple[HlsReport, ...]:
+    """What is kept of earlier builds or collected packs of a project as it is now, in the order of the steps.
+
+    Results of an earlier state of the project are passed over.
+
+    Raises
+    ------
+    SynthesisError, StoreError
+        If a kept result was changed since, or cannot be read.
+    """
+    project = read(folder)
+    found: list[HlsReport] = []
+    for name in STEPS:
+        path = project.results / name
+        if (path / store.MANIFEST).is_file():
+            artifact = store.open_artifact(path)
+            if artifact.manifest["depends"].get("project") == project.sources:
+                found += results.read(name, project, path)
+    return tuple(found)
+
+
+def _step(name: str, project: Project, config: SynthesisConfig, work: Path, say: Tell) -> Step:
+    tool = vendor.find(name, project.backend, config)
+    text = scripts.script(name, project, config)
+    if tool is None:
+        kept = _kept(name, project, text)
+        return kept or Step(name, Outcome.MISSING_TOOL, vendor.missing(name, project.backend, config))
+    tool = vendor.probe(tool, work)
+    made: list[Step] = []
+
+    def run(target: Path) -> None:
+        made.append(_with_retries(name, project, config, tool, text, work, target, say))
+
+    path = project.results / name
+    depends = dependencies(name, project, text, tool.version, tool.name)
+    try:
+        artifact = store.make(path, f"synthesis.{name}", depends, run)
+    except _Failed as failed:
+        return failed.step
+    step = _told(name, artifact)
+    return finish(dataclasses.replace(step, tail=made[0].tail if made else "", reused=not made), project)
+
+
+def _told(name: str, artifact: store.Artifact) -> Step:
+    """A step that ended well, by its artifact."""
+    told = artifact.json(RESULT)
+    return Step(
+        name,
+        Outcome.OK,
+        tool=artifact.manifest["depends"]["tool"],
+        version=told["version"],
+        seconds=float(told["seconds"]),
+        notes=tuple(told["notes"]),
+        reused=True,
+    )
+
+
+def _kept(name: str, project: Project, script: str) -> Step | None:
+    """A step of an earlier build or of a collected pack, by whatever version: for where the tool is not here."""
+    path = project.results / name
+    if not (path / store.MANIFEST).is_file():
+        return None
+    artifact = store.open_artifact(path)
+    depends = artifact.manifest["depends"]
+    if (depends.get("project"), depends.get("script")) != (project.sources, script):
+        return None
+    return finish(_told(name, artifact), project)
+
+
+def finish(step: Step, project: Project) -> Step:
+    """A step that ended well, with its reports read from the artifact and compared with the device."""
+    path = project.results / step.name
+    step = dataclasses.replace(step, folder=path, reports=results.read(step.name, project, path))
+    device = devices.find(project.part)
+    if device is None:
+        note = f"{project.part} is not among the known devices: not checked whether the design fits"
+        return dataclasses.replace(step, notes=(*step.notes, note))
+    over = [too_much for found in step.reports for too_much in devices.fits(found.used, device)]
+    said = "; ".join(map(str, over))
+    if not over:
+        return step
+    if step.name == "csynth" and {too_much.resource for too_much in over} <= set(_OVERESTIMATED):
+        note = f"csynth estimates more than {device.name} has ({said}); it estimates these too high: synthesis decides"
+        return dataclasses.replace(step, notes=(*step.notes, note))
+    cause = f"{said} of {device.name}: take narrower bits, a larger reuse factor or a larger device"
+    return dataclasses.replace(step, outcome=Outcome.DOES_NOT_FIT, cause=cause)
+
+
+def dependencies(name: str, project: Project, script: str, version: str | None, tool: str) -> Mapping[str, Any]:
+    """What a step's result depends on; the same here and where a pack is collected."""
+    before = NEEDS[name]
+    start = None
+    if before is not None and (project.results / before / store.MANIFEST).is_file():
+        start = table(project.results / before / store.MANIFEST)["key"]
+    return {
+        "project": project.sources,
+        "network": project.digest,
+        "script": script,
+        "tool": tool,
+        "version": version,
+        "start": start,
+    }
+
+
+def _with_retries(
+    name: str, project: Project, config: SynthesisConfig, tool: Tool, text: str, work: Path, target: Path, say: Tell
+) -> Step:
+    """Run a step until it ends otherwise than for want of a licence, or the retries are used up."""
+    for retry in range(config.licence_retries + 1):
+        try:
+            return _once(name, project, config, tool, text, work, target, say)
+        except _Failed as failed:
+            step = failed.step
+            log = step.folder / f"{name}.log" if step.folder else None
+            final = log is not None and not causes.retried(log.read_text(errors="replace"))
+            if step.outcome is not Outcome.LICENCE or retry == config.licence_retries or final:
+                raise
+            wait = licences.wait_s(config.licence_wait_s, retry + 1)
+            say(f"{project.name}: {step}; retry {retry + 1} of {config.licence_retries} in {wait:.3g} s")
+            time.sleep(wait)
+    raise AssertionError("unreachable: the last retry raises")
+
+
+def _once(
+    name: str, project: Project, config: SynthesisConfig, tool: Tool, text: str, work: Path, target: Path, say: Tell
+) -> Step:
+    """One run of one step in a folder of its own; its checked results go into ``target``."""
+    place = tools.fresh_folder(work, name)
+    project.copy(place)
+    (place / f"{name}.tcl").write_text(text)
+    before = NEEDS[name]
+    if before is not None:
+        kept = project.results / before
+        if name == "synthesis":
+            shutil.copytree(kept / scripts.VERILOG, place / scripts.VERILOG)
+        elif name == "implementation":
+            shutil.copyfile(kept / scripts.CHECKPOINT, place / scripts.CHECKPOINT)
+    log = place / f"{name}.log"
+
+    def progress(line: str) -> None:
+        if _MILESTONE.search(line):
+            say(f"{project.name}: {name}: {line.strip()}")
+
+    def waiting() -> None:
+        say(f"{project.name}: {name}: waits for one of {config.licences} licences on this machine")
+
+    with licences.place(config.licences, licences.folder(config.licence_folder), waiting):
+        say(f"{project.name}: {name}: {tool.name} {tool.version or 'of unknown version'} starts")
+        started = time.time()
+        run = tools.run(
+            tool.command(f"{name}.tcl"),
+            folder=place,
+            timeout_s=config.time_limit_s,
+            memory_bytes=config.memory_bytes,
+            log=log,
+            environment={"LC_ALL": "C"},
+            progress=progress,
+        )
+    logged = log.read_text(errors="replace")
+    version = vendor.version(logged) or tool.version
+    outcome, cause = causes.diagnose(run, logged, scripts.done(name) in logged.splitlines())
+    if outcome is Outcome.OK:
+        try:
+            results.gather(name, project, place, target)
+            if name == "cosim":
+                results.check_cosim(project, target)
+            results.check_times(target, started)
+            results.check_dates(results.read(name, project, target, version), datetime.datetime.fromtimestamp(started))
+        except results.NoReport as error:
+            outcome, cause = Outcome.NO_REPORT, str(error)
+        except results.Different as error:
+            outcome, cause = Outcome.DIFFERENT, str(error)
+        except results.WrongReport as error:
+            outcome, cause = Outcome.WRONG_REPORT, str(error)
+    step = Step(name, outcome, cause, tool.name, version, run.seconds, run.tail, place)
+    if outcome is not Outcome.OK:
+        raise _Failed(step)
+    shutil.copy2(log, target / f"{name}.log")
+    shutil.copyfile(place / MANIFEST, target / MANIFEST)  # whose reports these are, for whoever finds them
+    noted = [f"the tool's banner says {version}, its -version {tool.version}"] if version != tool.version else []
+    store.write_json(target / RESULT, {"version": version, "seconds": round(run.seconds, 1), "notes": noted})
+    if not config.keep_work:
+        shutil.rmtree(place, ignore_errors=True)
+    return step
+
+
+# --- the device ------------------------------------------------------------------------------------------------------
+
+_OVERESTIMATED = ("lut", "ff")
+"""What csynth reports too high (median over real projects: 2.17 and 1.24 times logic synthesis): no ground to stop."""

