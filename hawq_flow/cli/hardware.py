@@ -184,6 +184,7 @@ def rtl(
     whole = f"latency {design.latency} cycles, interval 1" if design.text is not None else "not wholly unrolled: no top"
     _say(f"{out}: {len(design.modules)} stages, {whole}")
     x = drawn(found, rows)
+    made = None
     with tempfile.TemporaryDirectory(prefix="hawq_flow-rtl-") as work:
         backends = {}
         if synth:
@@ -200,14 +201,14 @@ def rtl(
             typer.echo(equality.markdown(certificate, f"{out}, on drawn inputs"), nl=False)
             equality.require(certificate)
     if prove:
-        _prove(found, design)
+        _prove(found, design, made)
 
 
-def _prove(network: Any, design: Any) -> None:
-    """Prove a design for all inputs and say what holds."""
+def _prove(network: Any, design: Any, synthesis: Any) -> None:
+    """Prove a design, and its netlist if it was synthesized, for all inputs; say what holds."""
     from hawq_flow.to_rtl import formal
 
-    proof = formal.prove(network, design, progress=_say)
+    proof = formal.prove(network, design, synthesis=synthesis, progress=_say)
     typer.echo(proof.markdown(), nl=False)
     if not proof.ok:
         fail("not everything is proved; see the table")

@@ -109,6 +109,8 @@ class Flow(Variants):
 
     def _run_hls(self) -> None:
         for name in self.hls_plans:
+            if problem := self.fit_problem(name):
+                self.reporter.warning(f"{problem}: it may not fit; synthesis decides")
             for backend in self.experiment.firmware_backends:
                 taken = self.reuse_factors(name, backend)
                 if set(taken.values()) != {self.experiment.hls.reuse_factor}:
@@ -195,6 +197,7 @@ class Flow(Variants):
             "equality": {name: self.equality(name).digest for name in names},
             "firmware": firmware_figures(self),
             "hardware": hardware_figures(self),
+            "estimates": [self.hardware, self.coefficients.version],
             "code": [store.code_digest("summary"), store.code_digest("flow.figures")],
             "versions": store.versions("matplotlib", "numpy"),
         }

@@ -15,7 +15,9 @@ import torch
 from hawq_flow import (
     choose,
     coverage,
+    devices,
     equality,
+    estimate,
     store,
     to_hls,
     to_onnx,
@@ -30,6 +32,7 @@ from hawq_flow.lower import lower
 from hawq_flow.numeric import IntArray
 from hawq_flow.prove import drawn, prove
 from hawq_flow.quant import QuantNetwork, quantize
+from hawq_flow.report import Resources
 from hawq_flow.store import Artifact
 
 FEW = 16
@@ -107,6 +110,28 @@ class Artifacts(Planning, Hardware):
             ).save(folder)
 
         return self._make("lower", f"network/{name}", depends, build)
+
+    def estimated(self, name: str, stage: estimate.Stage) -> estimate.Estimate:
+        """What a plan's network is expected to take, before any synthesis."""
+        return estimate.estimate(self.network(name), self.hardware, stage, coefficients=self.coefficients)
+
+    def fit_problem(self, name: str) -> str:
+        """Why a plan's project will hardly fit the part, before hours of synthesis; '' if it will, or nobody knows.
+
+        ``DoesNotFit`` when even the low end of the estimates' 90 % range is more than the part has.
+        """
+        device = devices.find(self.experiment.hls.part)
+        if device is None:
+            return ""
+        found = self.estimated(name, "synthesis")
+        bars: dict[str, estimate.Bar] = {
+            figure: getattr(found.total, figure) for figure in ("lut", "ff", "dsp", "bram18")
+        }
+        if not found.warnings:  # where nothing like the network was fitted, the ranges say nothing
+            least = Resources(**{figure: bar.low90 for figure, bar in bars.items()})
+            devices.check_fits(least, device, f"plan {name}, by the low end of its estimate")
+        over = devices.fits(Resources(**{figure: bar.value for figure, bar in bars.items()}), device)
+        return f"{name}: estimated at {'; '.join(map(str, over))} of {device.name}" if over else ""
 
     @property
     def rtl_stage(self) -> RtlStage:

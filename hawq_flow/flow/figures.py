@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hawq_flow import equality, quality, store, summary
+from hawq_flow import equality, estimate, quality, store, summary
 from hawq_flow.flow.making import write
 from hawq_flow.flow.variants import Variants
 from hawq_flow.network import Lookup
@@ -100,7 +100,17 @@ def plan_figures(flow: Variants, name: str) -> dict[str, Any]:
         },
         "digest": flow.network(name).digest,
         "plan": plan.to_dict(),
+        "estimates": {stage: _estimated(flow.estimated(name, stage)) for stage in estimate.STAGES},
     }
+
+
+def _estimated(found: estimate.Estimate) -> dict[str, Any]:
+    """An estimate's totals: of every figure its value and the ends of its 68 % range; and what it warns of."""
+    told: dict[str, Any] = {"warnings": list(found.warnings), "coefficients": found.coefficients}
+    for name in estimate.FIGURES:
+        bar: estimate.Bar = getattr(found.total, name)
+        told[name] = [bar.value, bar.low68, bar.high68]
+    return told
 
 
 def write_report(flow: Variants, folder: Path) -> None:

@@ -180,7 +180,7 @@ class Planning(Inputs):
             "config": dataclasses.replace(section, bops=section.named_budgets[name]),
             "plans": self.experiment.plans,
             "quant": self.experiment.quant,
-            "hardware": [self._hardware, self._coefficients.version] if section.hardware_budgets else None,
+            "hardware": [self.hardware, self.coefficients.version] if section.hardware_budgets else None,
             "code": store.code_digest("choose"),
             "versions": store.versions("scipy", "numpy"),
         }
@@ -220,11 +220,12 @@ class Planning(Inputs):
         )
 
     @property
-    def _hardware(self) -> estimate.HardwareConfig:
+    def hardware(self) -> estimate.HardwareConfig:
+        """How projects are made, as estimates see it."""
         return choose.hardware_config(self.experiment.hls)
 
     @cached_property
-    def _coefficients(self) -> estimate.Coefficients:
+    def coefficients(self) -> estimate.Coefficients:
         """The estimates' coefficients: the user's own, or those shipped."""
         file = self.experiment.allocate.coefficients
         return estimate.Coefficients.load(self.experiment.folder / file) if file else estimate.shipped()
@@ -246,11 +247,11 @@ class Planning(Inputs):
             shapes,
             sorted(next(iter(self._integers.values()))),
             choose.input_widths(shapes, section, plans),
-            self._hardware,
+            self.hardware,
             section.stage,
             weights=self._integers,
             output_bits=plans.output_bits,
-            coefficients=self._coefficients,
+            coefficients=self.coefficients,
         )
 
     def _certainty(self, found: allocate.Allocation) -> list[str]:
@@ -261,10 +262,10 @@ class Planning(Inputs):
         whole = estimate.estimate_plan(
             shapes,
             found.plan,
-            self._hardware,
+            self.hardware,
             section.stage,
             weights=self._integers,
-            coefficients=self._coefficients,
+            coefficients=self.coefficients,
         )
         return choose.certainty(found, whole, choose.hardware_limits(shapes, section, plans, self._cost_tables))
 
