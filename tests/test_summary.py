@@ -23,6 +23,27 @@ COUNTS = {
 }  # fmt: skip
 
 
+ESTIMATE = {
+    "lut": [2000.4, 1500.0, 2500.0], "ff": [300.0, 200.0, 400.0], "dsp": [0.0, 0.0, 0.0], "bram18": [0.0, None, None],
+    "latency_cycles": [9.0, 7.0, 11.0], "warnings": ["fc1: an odd width"], "coefficients": "made up",
+}  # fmt: skip
+TOTAL = {"lut": 900, "lut_packed": 1100, "ff": 55, "dsp": 2, "carry8": 30, "levels": 9, "relative_ns": 4.25}
+
+
+def _synthesized(accuracy: float, total: dict[str, Any] | None, *notes: str) -> dict[str, Any]:
+    return {
+        "accuracy": accuracy,
+        "total": total,
+        "latency_cycles": None if total is None else 4,
+        "interval_cycles": None if total is None else 1,
+        "tool": "Yosys, not Vivado",
+        "version": "0.70 (pyosys)",
+        "family": "xcup",
+        "notes": list(notes),
+        "proved": {"netlist": {"mismatches": 0}, "rtl": {"mismatches": 3}},
+    }
+
+
 @pytest.fixture
 def report() -> dict[str, Any]:
     def figures(bits: int, accuracy: float, cost: float, mismatches: int = 0) -> dict[str, Any]:
@@ -37,6 +58,7 @@ def report() -> dict[str, Any]:
             "certificate": {"samples": 1000, "backends": {"qonnx": entry}},
             "coverage": {"fc1": COUNTS},
             "tables": {"tanh": {"function": "tanh", "entries": 256}},
+            "estimates": {"csynth": ESTIMATE, "open": {**ESTIMATE, "lut": [1000.0 * bits, None, None]}},
         }
 
     entry = {"estimator_error": 0.0, "sampling_error": 0.1, "top_eigenvalue": None, "method": "exact"}
@@ -62,6 +84,7 @@ def report() -> dict[str, Any]:
             "activations": [{"name": "fc1", "trace": 2.0, "size": 2, **entry}],
         },
         "allocation": {"lean": "the table"},
+        "hardware": {},
         "firmware": [
             {
                 "plan": "lean",
@@ -164,9 +187,7 @@ def test_page_of_an_autoencoder_names_its_measures(reconstruction: dict[str, Any
     assert "It is that of the normal samples (yes), the only ones trained on" in page
     assert "![Histogram of errors of lean](errors.png)" in page
     assert "accuracy" not in page.lower()
-    table = [
-        line for line in page.splitlines() if line.startswith(("| plan | widths", "|---|---|---:|---:|---:|---:|"))
-    ]
+    table = [line for line in page.splitlines() if line.startswith(("| plan | widths", "|---|---|" + "---:|" * 6))]
     assert len({line.count("|") for line in table}) == 1
     for figures in (reconstruction["float"], *reconstruction["plans"].values()):
         del figures["auc"]
@@ -210,3 +231,30 @@ def test_figures_are_the_same_bytes_twice(report: dict[str, Any], tmp_path: Path
 def test_confusion_counts() -> None:
     matrix = summary.confusion(np.array([0, 1, 1, 2]), np.array([0, 1, 2, 2]), 3)
     assert matrix.tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
+
+
+def test_page_says_what_hardware_is_estimated_at(report: dict[str, Any]) -> None:
+    page = summary.markdown(report)
+    assert "| int8 | csynth | 2,000 (1,500 to 2,500) | 300 (200 to 400) | 0 | 0 | 9 (7 to 11) |" in page
+    assert "| int4 | open | 4,000 |" in page
+    assert page.count("beyond what was fitted: fc1: an odd width") == 1
+    assert "by the open road" not in page
+
+
+def test_page_says_what_was_synthesized(report: dict[str, Any]) -> None:
+    half = {**TOTAL, "lut_packed": 550}
+    report["hardware"] = {
+        "ap_fixed": _synthesized(0.77, TOTAL),
+        "lean": _synthesized(0.78, half, "not unrolled, counted once: a is 1 of 64 positions"),
+        "int8": _synthesized(0.79, None, "no totals: fc1: not synthesized: timed out after 600 s"),
+    }
+    report["figures"] = {"accuracy": "accuracy.png", "hardware": "hardware.png", "sensitivity": "sensitivity.png"}
+    page = summary.markdown(report)
+    assert "![What each network takes](hardware.png)" in page
+    assert "| ap_fixed | 77.00% | 1,100 | 100.0% | 900 | 55 | 2 | 30 | 9 | 4 cycles | 4.2 ns | netlist |" in page
+    assert "| lean | 78.00% | 550 | 50.0% |" in page
+    assert "| int8 | 79.00% | | | | | | | | | | netlist |" in page, "a missing figure is missing, not 0"
+    assert "- int8: no totals: fc1: not synthesized: timed out after 600 s" in page
+    assert "- lean: not unrolled, counted once: a is 1 of 64 positions" in page
+    figure = summary.hardware_figure(report)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["ap_fixed", "lean"]
