@@ -32,10 +32,9 @@ class FixedPoint:
     integer: int = 6
 
     def __post_init__(self) -> None:
-        if not 2 <= self.width <= 24 or not 1 <= self.integer <= self.width:
-            raise ValueError(
-                f"{self}: expected a width of 2 to 24 bits of which 1 to all are integer"
-            )
+        whole = all(type(bits) is int for bits in (self.width, self.integer))
+        if not whole or not 2 <= self.width <= 24 or not 1 <= self.integer <= self.width:
+            raise ValueError(f"{self}: expected a width of 2 to 24 bits of which 1 to all are integer")
 
     def __str__(self) -> str:
         return f"ap_fixed<{self.width},{self.integer}>"
@@ -51,8 +50,14 @@ class FixedPoint:
         return IntType(self.width, True)
 
     def integers(self, values: ArrayLike) -> IntArray:
-        """Real numbers as its integers: truncated towards minus infinity and wrapped, as assigning in HLS does."""
-        floors = np.floor(np.ldexp(np.asarray(values, dtype=np.float64), self.fraction)).astype(np.int64)
+        """Real numbers as its integers: truncated towards minus infinity and wrapped, as assigning in HLS does.
+
+        ``ValueError`` for NaN and infinities, and beyond 2^62, where the wrapping of a float is anybody's guess.
+        """
+        scaled = np.floor(np.ldexp(np.asarray(values, dtype=np.float64), self.fraction))
+        if not (np.abs(scaled) < 2.0**62).all():  # NaN compares false
+            raise ValueError(f"{self}: values that are NaN, infinite or beyond 2^62 steps; expected finite numbers")
+        floors = scaled.astype(np.int64)
         half = 1 << (self.width - 1)
         return np.asarray(((floors + half) & ((1 << self.width) - 1)) - half)
 

@@ -146,20 +146,26 @@ def input_widths(shapes: Sequence[LayerShape], config: AllocateConfig, plans: Pl
     return {shape.name: inner if shape.source in layers else [plans.input_bits] for shape in shapes}
 
 
+NO_DSP = 0.5
+"""A budget of no DSPs: counts are whole, and a budget of the allocator is above 0."""
+
+
 def hardware_limits(
     shapes: Sequence[LayerShape], config: AllocateConfig, plans: PlansConfig, tables: Mapping[str, allocate.CostTable]
 ) -> dict[str, float]:
-    """The budgets in hardware units, absolute: one of at most 1 is a fraction of the first homogeneous plan's."""
+    """The budgets in hardware units, absolute: one below 1 is a fraction of the first homogeneous plan's."""
     first = homogeneous_plan(shapes, plans.homogeneous[0], plans)
     limits = {}
     for name, limit in config.hardware_budgets.items():
-        whole = allocate.used(first, shapes, tables[name])
-        if limit <= 1 and not whole > 0:
-            raise ValueError(
-                f"allocation: budget {name!r} is {limit:g} of plan int{plans.homogeneous[0]}'s, which is estimated to "
-                f"use {whole:g}; give an absolute limit above 1, or leave it out"
-            )
-        limits[name] = limit * whole if limit <= 1 else limit
+        limits[name] = limit or NO_DSP
+        if 0 < limit < 1 and name != "latency_cycles":
+            whole = allocate.used(first, shapes, tables[name])
+            if not whole > 0:
+                raise ValueError(
+                    f"allocation: budget {name!r} is {limit:g} of plan int{plans.homogeneous[0]}'s, which is estimated "
+                    f"to use {whole:g}; give an absolute limit of 1 or more, or leave it out"
+                )
+            limits[name] = limit * whole
     return limits
 
 
@@ -216,7 +222,10 @@ def certainty(found: allocate.Allocation, plan_estimate: estimate.Estimate, limi
     for name, limit in limits.items():
         bar: estimate.Bar = getattr(plan_estimate.total, name)
         sum_of_layers = found.budget(name).used
-        text = f"{name}: estimated {bar.value:,.0f} ({sum_of_layers:,.0f} as the sum of its layers), limit {limit:,.0f}"
+        text = (
+            f"{name}: estimated {bar.value:,.0f} before training ({sum_of_layers:,.0f} as the sum of its layers), "
+            f"limit {limit:,.0f}"
+        )
         if bar.low68 is None or bar.high68 is None:
             text += "; without an error bar, since nothing was measured"
         else:

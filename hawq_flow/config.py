@@ -149,8 +149,9 @@ class AllocateConfig:
     weight_bits_total, mean_bits:
         More budgets, each optional, for every mixed plan: the bits of all weights, and the mean bits of a weight.
     lut, ff, dsp, latency_cycles:
-        Budgets in hardware units, each optional, for every mixed plan, by the estimates of ``stage``: at most 1, a
-        fraction of the first homogeneous plan's; above 1, absolute.
+        Budgets in hardware units, each optional, for every mixed plan, by the estimates of ``stage``: below 1, a
+        fraction of the first homogeneous plan's; from 1 on, absolute. ``latency_cycles`` is absolute; ``dsp`` may be
+        0.
     stage:
         Whose figures the estimates stand for: "open" (Yosys), "csynth" (HLS estimates), "synthesis" (Vivado).
     coefficients:
@@ -199,8 +200,13 @@ class AllocateConfig:
         budgets = {f"bops of plan {name!r}": limit for name, limit in self.named_budgets.items()}
         budgets |= {name: getattr(self, name) for name in ("weight_bits_total", "mean_bits", *HARDWARE_BUDGETS)}
         for name, value in budgets.items():
-            if value is not None and not value > 0:
+            if value is not None and not value > 0 and not (name == "dsp" and value == 0):
                 raise ValueError(f"{name} {value}; expected above 0, or no such key for no such budget")
+        if self.dsp is not None and self.stage == "open":
+            raise ValueError(
+                "dsp is a budget, but designs of stage 'open' are estimated without DSPs; set stage = 'csynth' or "
+                "'synthesis'"
+            )
         if not self.named_budgets:
             raise ValueError("bops is an empty table; name at least one mixed plan, or leave the key out")
         for name in self.named_budgets:

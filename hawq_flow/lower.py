@@ -77,16 +77,21 @@ def with_softmax(network: IntegerNetwork, *, table_bits: int = 10, output_bits: 
     network:
         With one output of shape (classes,), signed and on one scale.
     table_bits:
-        The logits are first rounded to so many bits, by a power of two: the table of exponentials then has twice
-        ``2^table_bits`` entries. The sum of the exponentials is read with as many bits by the table of reciprocals.
+        The logits are first rounded to so many bits, by a power of two, of the range that they can reach: the table
+        of exponentials then has twice ``2^table_bits`` entries. The sum of the exponentials is read with as many bits
+        by the table of reciprocals. 2 to 14.
     output_bits:
         Width of the probabilities; the largest integer means 1.
 
     Raises
     ------
     ValueError
-        For several outputs, one of another shape, or one with a zero point or several scales.
+        For several outputs, one of another shape, or one with a zero point or several scales; for widths out of range.
     """
+    if not 2 <= table_bits <= 14 or not 1 <= output_bits <= 16:
+        raise ValueError(
+            f"with_softmax: table_bits {table_bits}, output_bits {output_bits}; expected 2 to 14 and 1 to 16"
+        )
     if len(network.outputs) != 1:
         raise ValueError(f"with_softmax: {len(network.outputs)} outputs; expected one, the logits")
     (logits,) = network.outputs
@@ -96,9 +101,10 @@ def with_softmax(network: IntegerNetwork, *, table_bits: int = 10, output_bits: 
             f"with_softmax: output {logits.name!r} is {value.type} of shape {value.shape} with {logits.scale.size} "
             "scales; expected a vector of signed logits on one scale without a zero point"
         )
-    drop = max(0, value.type.max_bits - table_bits)
+    reached = IntType.holding(min(int(value.low.min()), -1), int(value.high.max())).max_bits
+    drop = max(0, reached - table_bits)
     scale = float(logits.scale) * 2.0**drop
-    narrow, out = IntType(value.type.max_bits - drop, True), IntType(output_bits, False)
+    narrow, out = IntType(max(2, reached - drop), True), IntType(output_bits, False)
     stage = Stage("softmax", "softmax", (logits.name,), value.shape, logits.name, "softmax")
     steps = [
         requantize_step("softmax_logits", logits.name, "", 1, drop, narrow, Rounding.HALF_EVEN),

@@ -7,6 +7,7 @@ Nothing is measured here. ``report.json`` (version 1) holds every number of the 
      "plans": {name: {measure: float, "bops", "sparse_bops", "weight_bits", "mean_weight_bits", "zero_fraction": {layer:
                       ...}, "equal": bool, "certificate": as in equality.json, "coverage": {value: counts},
                       "tables": {value: {"function", "entries"}}, "digest": str, "plan": {...},
+                      "budgets": [{"budget", "stage", "limit", "before_training", "trained", "measured"}],
                       "estimates": {stage: {figure: [value, low, high], "warnings", "coefficients"}}}},
      "reference": name of the plan budgets refer to, "mixed": [names of the plans that were allocated],
      "firmware": [{"plan", "backend", "project", "network", ...}],
@@ -106,7 +107,7 @@ def quality_figure(report: Mapping[str, Any]) -> Figure:
             axes.annotate(name, place, xytext=(-6, 8), textcoords="offset points", color=ORANGE, ha="right")
         axes.set_xlabel("bit operations an inference (BOPs, no sparsity)")
         axes.set_ylabel(f"test {measure.replace('_', ' ')}{unit}, {samples:,} samples")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
+        axes.xaxis.set_major_formatter(_thousands)
         axes.set_title("What the bits buy", pad=18)  # above the name of a plan at the top
         axes.legend(frameon=False, loc="lower right")
         axes.margins(x=0.12, y=0.2)
@@ -196,6 +197,11 @@ def errors_figure(errors: NDArray[np.float64], anomalous: NDArray[np.bool_], tit
     return figure
 
 
+def _thousands(value: float, _: object = None) -> str:
+    """A tick of an axis of counts: 500, 1k, 1.5k."""
+    return f"{value / 1000:,g}k" if value >= 1000 else f"{value:g}"
+
+
 def hardware_figure(report: Mapping[str, Any]) -> Figure:
     """LUTs, flip-flops and DSPs of every synthesized network."""
     with mpl.rc_context(STYLE):
@@ -211,11 +217,13 @@ def hardware_figure(report: Mapping[str, Any]) -> Figure:
             axes.set_xlabel(label)
             axes.margins(x=0.3)
             axes.grid(axis="y", visible=False)
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k" if value >= 1000 else f"{value:g}")
+            axes.xaxis.set_major_formatter(_thousands)
+            axes.set_xlim(left=0, right=None if any(counts) else 1)
         panels[0].set_yticks(place, list(entries))
         panels[0].invert_yaxis()
         first = next(iter(entries.values()))
-        figure.suptitle(f"{first['tool']} {first['version']}, {first['family']}: what each network takes", fontsize=10)
+        what = f"What each network takes, family {first['family']} ({first['tool']}; version {first['version']})"
+        figure.suptitle(what, fontsize=10)
     return figure
 
 
@@ -347,6 +355,9 @@ def _sensitivity(report: Mapping[str, Any]) -> list[str]:
             f"| {entry['name']} | {entry['parameters']:,} | {entry['trace']:.4g} | {entry['estimator_error']:.2g} | "
             f"{entry['sampling_error']:.2g} | {'' if top is None else f'{top:.4g}'} | {entry['method']} |"
         )
+    for name in report["allocation"]:
+        for kept in report["plans"][name].get("budgets", []):
+            lines += ["", f"Plan {name}: {budget(kept)}."]
     for name, text in report["allocation"].items():
         lines += ["", f"Plan {name} and why:", "", "```", text.rstrip(), "```"]
     lines += [
@@ -394,6 +405,17 @@ def _tables(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
         return []
     shown = ", ".join(f"{name}: {entry['function']}, {entry['entries']:,} entries" for name, entry in tables.items())
     return ["", f"Lookup tables: {shown}."]
+
+
+def budget(kept: Mapping[str, Any]) -> str:
+    """What became of a budget in hardware units: asked, estimated before and after training, and measured if it was."""
+    last = kept["trained"] if kept["measured"] is None else kept["measured"]
+    measured = "" if kept["measured"] is None else f", measured {kept['measured']:,.0f}"
+    verdict = "kept" if last <= kept["limit"] else "**missed**"
+    return (
+        f"budget {kept['budget']} ({kept['stage']}) {kept['limit']:,.0f}, estimated {kept['before_training']:,.0f} "
+        f"before training and {kept['trained']:,.0f} after{measured}: {verdict}"
+    )
 
 
 def _hardware(report: Mapping[str, Any]) -> list[str]:

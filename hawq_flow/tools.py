@@ -4,9 +4,12 @@ A compiler or a vendor tool can hang, fork, ignore SIGTERM, run out of memory, m
 report of an earlier run. So every run here
 
 * starts in a folder that did not exist before (:func:`fresh_folder`) or that the caller names;
-* is the leader of its own process group, and carries a mark in its environment that its children inherit. The group
-  and every process with the mark, a daemon of a session of its own too, are killed, first gently and then not, when
-  the time is up or the memory is, and also when the leader has ended and left children behind;
+* is the leader of its own session, and carries a mark in its environment that its children inherit. The session and
+  every process with the mark, a daemon of a session of its own too, are killed, first gently and then not, when the
+  time is up or the memory is, and also when the leader has ended and left children behind. (One that makes a session
+  of its own *and* empties its environment is not found.);
+* ends with this process, however that ends: a guard, a shell of its own session, waits for the end of a pipe that this
+  process holds open, and then kills the run's group. SIGTERM, SIGHUP and SIGKILL so need no handlers;
 * writes stdout and stderr to one log file, whose lines are told as they come; the outcome carries its tail;
 * ends as exactly one :class:`Outcome`. Nothing is raised for a tool that fails; :meth:`Run.require` is there for it.
 
@@ -18,12 +21,14 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import errno
 import os
 import re
 import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,9 +40,12 @@ GRACE_S = 2.0
 TAIL_LINES = 40
 POLL_S, MAX_POLL_S = 0.05, 1.0
 """Seconds between two looks at a run's memory and log: at its start, and after a while."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers of a disk, a quota or a file size that is used up."""
 _MARK = "HAWQ_FLOW_RUN"
 _PROC = os.path.isdir("/proc/self")
 """Without it (macOS) the group alone is ended, and there is no memory limit."""
+_KILLED = re.compile(r"^(?:\S+: (?:line )?\d+:\s+(?:\d+\s+)?)?Killed(?:\s*$|\s{2,}\S)", re.MULTILINE)
 _MEMORY = re.compile(
     r"out of memory|cannot allocate memory|std::bad_alloc|virtual memory exhausted|memory exhausted|MemoryError",
     re.IGNORECASE,
@@ -47,9 +55,14 @@ _LICENCE = re.compile(
     r"|(?:no|not|valid|checkout|invalid|missing|expired|without a) licen[cs]e|FLEXnet|LM_LICENSE_FILE",
     re.IGNORECASE,
 )
-
-
 _DISK = re.compile(r"no space left on device|disk quota exceeded|file too large|\bENOSPC\b|disk (?:is )?full", re.I)
+
+
+# $1 is the run's group. Whatever ends the process that holds the pipe's other end ends this read.
+_GUARD = f"""trap '' HUP INT TERM
+read -r _
+kill -s TERM -- "-$1" && sleep {GRACE_S:g} && kill -s KILL -- "-$1"
+"""
 
 
 class Outcome(enum.Enum):
@@ -106,7 +119,7 @@ class Run:
         name = self.command[0]
         hint = {
             Outcome.MISSING: f"{name!r} was not found on PATH: install it",
-            Outcome.TIMED_OUT: f"it was stopped after {self.seconds:.0f} s: raise the time limit",
+            Outcome.TIMED_OUT: "raise the time limit",
             Outcome.OUT_OF_MEMORY: "it ran out of memory: give it more, or make the design smaller",
             Outcome.DISK_FULL: "it could not write: make room on the disk, or raise the quota",
             Outcome.LICENCE: "it found no licence: check the licence server and its environment variables",
@@ -137,6 +150,8 @@ def run(
     environment: Mapping[str, str] | None = None,
     memory_bytes: int | None = None,
     progress: Callable[[str], None] | None = None,
+    stop: threading.Event | None = None,
+    hold: Sequence[int] = (),
 ) -> Run:
     """Run a program to its end, or to the end of its time or memory.
 
@@ -159,9 +174,15 @@ def run(
     progress:
         Called with each line of the log (no line end) soon after it was written, from the calling thread. What it
         raises ends the run and passes on.
+    stop:
+        Set by another thread, it ends the run.
+    hold:
+        File descriptors (of locks) that stay open until the run has ended, even if this process is killed before.
 
     Raises
     ------
+    KeyboardInterrupt
+        If ``stop`` was set.
     ValueError
         If the command is empty or a limit is not positive.
     NotADirectoryError
@@ -203,13 +224,39 @@ def run(
         except OSError as error:  # found, but not something the system can start
             return Run(arguments, Outcome.FAILED, None, 0.0, log_path, f"cannot be started: {error}")
         try:
-            code, ended, cause = _watch(process, mark, timeout_s, memory_bytes, log_path, progress)
+            with _guard(process.pid, hold):
+                code, ended, cause = _watch(process, mark, timeout_s, memory_bytes, log_path, progress, stop)
         finally:
             # Also on success and on KeyboardInterrupt: no child of the tool outlives the call.
             _end_group(process, mark, gently=process.poll() is None)
     seconds = time.monotonic() - started
     tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-TAIL_LINES:])
     return Run(arguments, ended or outcome(code, tail), code, seconds, log_path, tail, cause)
+
+
+@contextlib.contextmanager
+def _guard(group: int, hold: Sequence[int]) -> Iterator[None]:
+    """End a process group if this process ends inside the context, however it does."""
+    reader, writer = os.pipe()  # no child inherits them but the guard, as its standard input
+    try:
+        guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "guard", str(group)],
+            stdin=reader,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={"PATH": os.defpath},
+            start_new_session=True,
+            pass_fds=hold,
+        )
+        try:
+            yield
+        finally:
+            guard.kill()
+            guard.wait()
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def _watch(
@@ -219,11 +266,12 @@ def _watch(
     memory_bytes: int | None,
     log: Path,
     progress: Callable[[str], None] | None,
+    stop: threading.Event | None,
 ) -> tuple[int | None, Outcome | None, str]:
     """Wait for the end: the exit code, the outcome where the code does not tell it, and the cause."""
     started = time.monotonic()
     lines = _Lines(log)
-    watched = memory_bytes is not None or progress is not None
+    watched = memory_bytes is not None or progress is not None or stop is not None
     while True:
         passed = time.monotonic() - started
         left = timeout_s - passed
@@ -237,13 +285,15 @@ def _watch(
                 progress(line)
         if code is not None:
             return code, None, ""
+        if stop is not None and stop.is_set():
+            raise KeyboardInterrupt
         if memory_bytes is not None:
             held = _held(process.pid, mark, memory_bytes)
             if held > memory_bytes:
                 cause = f"held {held / 2**30:.3g} GiB, the limit is {memory_bytes / 2**30:.3g} GiB"
                 return None, Outcome.OUT_OF_MEMORY, cause
         if left <= 0:
-            return None, Outcome.TIMED_OUT, ""
+            return None, Outcome.TIMED_OUT, f"it ran longer than its limit of {timeout_s:g} s"
 
 
 class _Lines:
@@ -325,12 +375,28 @@ def outcome(code: int | None, tail: str) -> Outcome:
         return Outcome.TIMED_OUT
     if code == 0:
         return Outcome.OK
-    # Nobody else sends SIGKILL before the time is up but the kernel's memory killer. A shell says "Killed" of a child.
-    killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL) or re.search(r"^(?:.*:\s+(?:\d+ )?)?Killed\b", tail, re.M)
-    if killed or _MEMORY.search(tail):
+    if killed(code, tail) or _MEMORY.search(tail):
         return Outcome.OUT_OF_MEMORY
     if code in (-signal.SIGXFSZ, 128 + signal.SIGXFSZ) or _DISK.search(tail):
         return Outcome.DISK_FULL
     if _LICENCE.search(tail):
         return Outcome.LICENCE
     return Outcome.FAILED
+
+
+def killed(code: int | None, text: str) -> bool:
+    """Whether the system's memory killer ended a program that gave this exit code, or one of its children.
+
+    Nobody else sends SIGKILL before the time is up. Of a child, a shell says "Killed" in its log, in a form of its own.
+    """
+    return code in (-signal.SIGKILL, 128 + signal.SIGKILL) or _KILLED.search(text) is not None
+
+
+def disk_full(folder: Path) -> bool:
+    """Whether nothing more can be written into a folder: a log that could not be is no witness of the reason."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            # A short write is no error: the next one is.
+            return sum(file.write(bytes(1 << 16)) for _ in range(2)) < 1 << 17
+    except OSError as error:
+        return error.errno in FULL

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
-from hawq_flow.synthesis import SynthesisConfig
+from hawq_flow.synthesis import Build, SynthesisConfig, build
 
 DIGEST = "ab" * 32
 PART = "xcvu9p-flga2104-2L-e"
@@ -24,7 +25,10 @@ _XML = """<?xml version="1.0" encoding="UTF-8"?>
   <SummaryOfTimingAnalysis><unit>ns</unit><EstimatedClockPeriod>3.500</EstimatedClockPeriod></SummaryOfTimingAnalysis>
   <SummaryOfOverallLatency>
     <unit>clock cycles</unit><Best-caseLatency>7</Best-caseLatency><Average-caseLatency>7</Average-caseLatency>
-    <Worst-caseLatency>9</Worst-caseLatency><Interval-min>1</Interval-min><Interval-max>1</Interval-max>
+    <Worst-caseLatency>9</Worst-caseLatency>
+    <Best-caseRealTimeLatency>35.000 ns</Best-caseRealTimeLatency>
+    <Worst-caseRealTimeLatency>45.000 ns</Worst-caseRealTimeLatency>
+    <Interval-min>1</Interval-min><Interval-max>1</Interval-max>
   </SummaryOfOverallLatency>
 </PerformanceEstimates>
 <AreaEstimates>
@@ -75,6 +79,7 @@ Table of Contents
 +-------------------------+------+-------+------------+-----------+-------+
 | CLB LUTs                | $lut |     0 |          0 |   1182240 |  0.01 |
 |   LUT as Logic          | $lut |     0 |          0 |   1182240 |  0.01 |
+|   LUT as Memory         |    0 |     0 |          0 |    591840 |  0.00 |
 | CLB Registers           |  150 |     0 |          0 |   2364480 |  0.01 |
 +-------------------------+------+-------+------------+-----------+-------+
 
@@ -86,6 +91,8 @@ Table of Contents
 |    Site Type   | Used | Fixed | Prohibited | Available | Util% |
 +----------------+------+-------+------------+-----------+-------+
 | Block RAM Tile |    0 |     0 |          0 |      2160 |  0.00 |
+|   RAMB36/FIFO* |    0 |     0 |          0 |      2160 |  0.00 |
+|   RAMB18       |    0 |     0 |          0 |      4320 |  0.00 |
 +----------------+------+-------+------------+-----------+-------+
 
 
@@ -199,3 +206,15 @@ def config(tmp: Path, **changes: object) -> SynthesisConfig:
     names = {name.replace("-", "_"): str(tmp / "bin" / name) for name in BANNERS}
     small = {"time_limit_s": 20.0, "licence_folder": str(tmp / "locks"), "licence_wait_s": 0.05}
     return SynthesisConfig(**{**names, **small, **changes})  # type: ignore[arg-type]
+
+
+def run(tmp: Path, body: str = "", *, name: str = "vitis_hls", told: list[str] | None = None, **changes: Any) -> Build:
+    """Build a project with one fake HLS tool."""
+    tool(tmp / "bin", name, body)
+    where = project(tmp / "project", backend="Vivado" if name == "vivado_hls" else "Vitis")
+    return build(where, config(tmp, **changes), None if told is None else told.append)
+
+
+def only(result: Build) -> Any:
+    (step,) = result.steps
+    return step

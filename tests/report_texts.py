@@ -128,10 +128,18 @@ def csynth_rpt(
     return text + table([["RTL Ports", "Dir", "Bits"]], [["ap_clk", "in", "1"], ["ap_rst", "in", "1"]]) + "\n"
 
 
-def csynth_summary(top: str = "net", *, version: str = "2021.1", latency: str = "9", lut: str = "4207 (~0%)") -> str:
+def csynth_summary(
+    top: str = "net",
+    *,
+    version: str = "2021.1",
+    latency: str = "9",
+    lut: str = "4207 (~0%)",
+    date: str = "Tue Mar  5 14:06:09 2024",
+) -> str:
     """``csynth.rpt`` of Vitis HLS: the hierarchy of modules and loops."""
     text = section(f"Synthesis Summary Report of '{top}'").lstrip("\n")
-    text = "\n\n" + text + "+ General Information: \n    * Date:           Tue Mar  5 14:06:09 2024\n"
+    text = "\n\n" + text + "+ General Information: \n"
+    text += f"    * Date:           {date}\n"
     text += f"    * Version:        {version} (Build 1234567 on Jun 10 2021)\n    * Project:        net_prj\n"
     text += "    * Solution:       solution1 (Vivado IP Flow Target)\n    * Product family: virtexuplus\n"
     text += "    * Target device:  xcu250-figd2104-2L-e\n    \n\n+ Performance & Resource Estimates: \n    \n"
@@ -213,13 +221,13 @@ def csynth_xml(
     return text + "</profile>\n"
 
 
-def export_xml(run: str = "impl") -> str:
+def export_xml(run: str = "impl", timing: str = "", more: str = "") -> str:
     return f"""<profile>
 <RunData><RUN_TYPE>{run}</RUN_TYPE><VIVADO_VERSION>v.2021.1</VIVADO_VERSION></RunData>
-<TimingReport><TargetClockPeriod>5.000</TargetClockPeriod><AchievedClockPeriod>4.100</AchievedClockPeriod></TimingReport>
+<TimingReport><TargetClockPeriod>5.000</TargetClockPeriod><AchievedClockPeriod>4.100</AchievedClockPeriod>{timing}</TimingReport>
 <AreaReport><Resources><BRAM>6</BRAM><CLB>300</CLB><DSP>30</DSP><FF>1100</FF><LUT>2000</LUT><SRL>5</SRL></Resources>
 <AvailableResources><BRAM>5376</BRAM><DSP>12288</DSP><FF>3456000</FF><LUT>1728000</LUT></AvailableResources></AreaReport>
-</profile>
+{more}</profile>
 """
 
 
@@ -259,6 +267,22 @@ def export_rpt(stage: str = "Synthesis", met: bool = True) -> str:
     if stage == "Implementation":
         lines.append("CP achieved post-implementation:    5.037")
     return "\n".join([*lines, "Timing met" if met else "Timing not met"]) + "\n"
+
+
+def export_results(name: str = "RTL Synthesis", met: bool = True, more: str = "") -> str:
+    """``export_syn.rpt``, ``export_impl.rpt`` (Place & Route)."""
+    text = section(f"Vivado {name} Results").lstrip("\n") + "+ General Information: \n"
+    text += "    * Date:            Tue Mar 05 15:08:10 CET 2024\n"
+    text += "    * Version:         2024.1 (Build 1234567 on Mar 01 2024)\n    * Project:         net_prj\n"
+    text += "    * Product family:  virtexuplus\n    * Target device:   xcu250-figd2104-2L-e\n"
+    text += section(f"{name} Resource Summary")
+    text += f"LUT:              2009\nFF:               1103\nDSP:              30\n{more}BRAM:             6\n"
+    text += "URAM:             1\nSRL:              17\n" + section(f"{name} Timing Summary")
+    text += "* Timing was met\n" if met else "* Timing was not met\n"
+    periods = [["Target", "5.000"], ["Post-Synthesis", "4.002"]]
+    if name != "RTL Synthesis":
+        periods.append(["Post-Route", "5.037"])
+    return text + table([["Timing", "Period (ns)"]], periods)
 
 
 def head(
@@ -400,7 +424,7 @@ def timing_summary(
     return text
 
 
-def timing_path(kind: str = "Setup", slack: str = "1.093", options: str = "") -> str:
+def timing_path(kind: str = "Setup", slack: str = "1.093", options: str = "", corner: str = "(Max at Slow)") -> str:
     text = head(f"report_timing {options}-file net_timing.rpt", device="xcu250-figd2104-2L-e", state=None)
     return (
         text
@@ -409,7 +433,7 @@ def timing_path(kind: str = "Setup", slack: str = "1.093", options: str = "") ->
 Slack (MET) :             {slack}ns  (required time - arrival time)
   Source:                 a_reg/C
                             (rising edge-triggered cell FDRE clocked by ap_clk  {{rise@0.000ns period=5.000ns}})
-  Path Type:              {kind} (Max at Slow Process Corner)
+  Path Type:              {kind} {corner}
   Requirement:            5.000ns  (ap_clk rise@5.000ns - ap_clk rise@0.000ns)
 
                          net (fo=16, unplaced)        0.145     0.222    b
@@ -454,6 +478,8 @@ ALL = {
     "net_cosim.rpt": cosim(),
     "new_cosim.rpt": cosim(newer=True),
     "net_export.rpt": export_rpt(),
+    "export_syn.rpt": export_results(),
+    "export_impl.rpt": export_results("Place & Route"),
     "net_utilization_synth.rpt": utilization(),
     "net_utilization_placed.rpt": utilization("7 series", state="Fully Placed"),
     "hierarchy.rpt": hierarchy(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,10 +37,16 @@ def test_assigning_truncates_and_wraps() -> None:
     assert str(fixed) == "ap_fixed<8,4>"
 
 
-@pytest.mark.parametrize(("width", "integer"), [(1, 1), (25, 6), (8, 0), (8, 9)])
-def test_a_type_that_is_none_is_refused(width: int, integer: int) -> None:
+@pytest.mark.parametrize(("width", "integer"), [(1, 1), (25, 6), (8, 0), (8, 9), (16, 6.0)])
+def test_a_type_that_is_none_is_refused(width: Any, integer: Any) -> None:
     with pytest.raises(ValueError, match="expected a width of 2 to 24 bits"):
         FixedPoint(width, integer)
+
+
+def test_what_has_no_integer_is_refused() -> None:
+    for value in (np.nan, np.inf, 1e300):
+        with pytest.raises(ValueError, match="expected finite numbers"):
+            FixedPoint().integers([0.0, value])
 
 
 @pytest.mark.parametrize("scale", [1.0, 20.0])

@@ -125,7 +125,7 @@ def test_command_lines_that_are_refused(
     assert _main(monkeypatch, "export", out, "--as", "onnx", "-o", out + ".onnx") == 1
     assert f"no saved network itself; there are {network}" in capsys.readouterr().err
     assert _main(monkeypatch, "export", network, "--as", "onnx", "-o", str(tmp_path)) == 1
-    assert "is a folder; name the ONNX file to write" in capsys.readouterr().err
+    assert "is a folder; name the file to write" in capsys.readouterr().err
     assert _main(monkeypatch, "export", network, "--as", "onnx", "--rows", "0", "-o", out + ".onnx") == 2
     assert _main(monkeypatch, "import", str(tmp_path / "no.onnx")) == 1
     assert "no.onnx: no such file; give an ONNX file" in capsys.readouterr().err

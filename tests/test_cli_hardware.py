@@ -142,7 +142,7 @@ def test_projects_are_built_packed_and_collected(
     pack = tmp_path / "pack"
     assert "hls collect" in done("hls", "pack", project, "-o", pack)
     assert (pack / "build.sh").is_file()
-    assert "csynth: not run" in done("hls", "collect", pack, tmp_path / "hls")
+    assert "csynth: not run" in failed("hls", "collect", pack, tmp_path / "hls")
     subprocess.run(["./build.sh"], cwd=pack, check=True, timeout=60)
     assert "csynth: lut 400" in done("hls", "collect", pack, tmp_path / "hls")
 
@@ -162,3 +162,12 @@ def test_estimates_are_calibrated_on_collected_reports(
     assert "| predicted | measured |" in text
     assert (tmp_path / "f.png").stat().st_size > 1000
     assert "own" in done("estimate", saved, "--stage", "csynth", "--coefficients", tmp_path / "own.json")
+
+
+def test_folders_are_made_for_files_and_are_no_files(saved: Path, tmp_path: Path) -> None:
+    done("rtl", saved, "-o", tmp_path / "new" / "v")
+    (tmp_path / "csynth.xml").write_text(report_texts.csynth_xml())
+    done("reports", tmp_path / "csynth.xml", "--as", "csv", "-o", tmp_path / "other" / "t.csv")
+    assert (tmp_path / "other" / "t.csv").read_text().startswith("project,")
+    assert "is a folder; name the file to write" in failed("reports", tmp_path, "-o", tmp_path)
+    assert "is a folder; name the file to write" in failed("calibrate", tmp_path, "-o", tmp_path)

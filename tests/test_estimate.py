@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hawq_flow.estimate import (
+    STAGE_FIGURES,
     Coefficients,
     EstimateError,
     HardwareConfig,
@@ -40,7 +41,10 @@ from hawq_flow.network import (
     IntegerNetwork,
     Lookup,
     MaxPool,
+    Multiply,
+    Op,
     OutputSpec,
+    ReduceMax,
     Requantize,
     Reshape,
 )
@@ -168,6 +172,9 @@ def test_every_network_has_estimates_at_every_stage(built: IntegerNetwork) -> No
         return
     for stage, strategy in itertools.product(("csynth", "synthesis", "open"), ("latency", "resource")):
         found = estimate(built, HardwareConfig(4, strategy), stage)
+        known = open_terms.DEFAULTS if stage == "open" else terms.DEFAULTS
+        amounts = open_terms.lut_terms if stage == "open" else lambda x: terms.lut_terms(x, HardwareConfig())
+        assert all(set(amounts(layer)) <= set(known["lut"]) for layer in layers)
         for figure in ("lut", "ff", "dsp", "bram18", "latency_cycles"):
             bar = getattr(found.total, figure)
             assert np.isfinite(bar.value)
@@ -237,7 +244,6 @@ def test_interval_and_latency_of_reuse() -> None:
     assert found.interval_cycles == 128
     assert 128 <= found.latency_cycles.value <= 132
     assert estimate_layers([layer], HardwareConfig()).total.interval_cycles == 1
-    assert estimate_layers([layer], HardwareConfig({"other": 9})).total.interval_cycles == 1
     assert estimate_layers([layer], HardwareConfig({"d": 9}, "resource")).total.interval_cycles == 9
 
 
@@ -273,10 +279,153 @@ def test_a_table_of_few_values_is_compared_with_thresholds() -> None:
     layer = LayerFeatures("r", "rescale", 8, 16, 1, weight_bits=8, sum_bits=12, counts=Counts(8, 0, 0, 40, 0, 8))
     assert open_terms.lut_terms(layer) == {"threshold": 8 * 16}
     wide = dataclasses.replace(layer, output_bits=8)
-    assert open_terms.lut_terms(wide) == {"scale": 32 * 12, "clip": 64}
+    assert open_terms.lut_terms(wide) == {"scale": 32 * 12, "clip": 64, "bias": 8 * 16}
+    assert open_terms.lut_terms(dataclasses.replace(wide, biased=False))["bias"] == 0
+
+
+@pytest.mark.parametrize("bits", [8, 12, 16])
+def test_rescales_to_fewer_values_never_cost_more_and_never_nothing(bits: int) -> None:
+    costs = [
+        estimate_layers(
+            [
+                LayerFeatures(
+                    "r", "rescale", 8, bits, to, weight_bits=8, sum_bits=bits, counts=Counts(8, 0, 0, 31, 0, 8)
+                )
+            ],
+            HardwareConfig(),
+            "open",
+        ).total.lut.value
+        for to in range(1, 9)
+    ]
+    assert costs == sorted(costs)
+    # Yosys takes 14 to 39 LUTs for eight rescales of 8 to 16 bits to one bit
+    assert 10 < costs[0] < 50
+
+
+def chain(*ops: Op, inputs: tuple[InputSpec, ...] = (InputSpec("x", (8,), IntType(6, True)),)) -> IntegerNetwork:
+    """Ops after inputs; the last one leaves."""
+    return IntegerNetwork(inputs, ops, (OutputSpec(ops[-1].name),))
+
+
+def product(name: str, source: str, seed: int = 0) -> Dense:
+    rng = np.random.default_rng(seed)
+    return Dense(name, source, rng.integers(-7, 8, (8, 8)), rng.integers(-20, 20, 8))
+
+
+def rescale(name: str, source: str, bits: int | tuple[int, ...] = 6) -> Requantize:
+    return Requantize(name, source, np.array(3), np.array(4), np.array(0), IntType(bits, True))
+
+
+MIXED = (2, 2, 2, 2, 2, 2, 2, 8)
+TAIL = (product("d", "x"), rescale("q", "d"), product("e", "q", 1), rescale("r", "e"))
+
+
+@pytest.mark.parametrize(
+    ("built", "ff"),
+    [
+        # what Yosys finds in each: a skip over two stages, an early output, a branch that nothing reads, mixed widths
+        (chain(*TAIL, Add("s", ("r", "x")), rescale("t", "s")), 3 * 48 + 8 + 2 * 48 - 16 + 3),
+        (
+            IntegerNetwork((InputSpec("x", (8,), IntType(6, True)),), TAIL, (OutputSpec("q"), OutputSpec("r"))),
+            3 * 48 + 2,
+        ),
+        (chain(product("d", "x"), rescale("q", "d"), product("e", "x", 1), rescale("r", "e")), 48 + 1),
+        (chain(product("d", "x"), rescale("q", "d", MIXED)), 7 * 2 + 8 + 1),
+        (chain(Dense("d", "x", np.zeros((8, 8), np.int64), np.arange(8)), rescale("q", "d"), product("e", "q")), 2),
+    ],
+    ids=["skip", "early output", "dead", "per channel", "constants"],
+)
+def test_flip_flops_of_the_open_road_are_counted(built: IntegerNetwork, ff: int) -> None:
+    assert estimate(built, None, "open").total.ff.value == ff
+
+
+def test_what_is_constant_or_dead_takes_nothing() -> None:
+    constants = chain(Dense("d", "x", np.zeros((8, 8), np.int64), np.arange(8)), rescale("q", "d"), product("e", "q"))
+    assert estimate(constants, None, "open").total.lut.value == pytest.approx(0, abs=10)
+    dead = chain(product("d", "x"), rescale("q", "d"), product("e", "x", 1), rescale("r", "e"))
+    assert [name for name, _ in estimate(dead).layers] == ["e", "r"]
+
+
+def test_channels_of_few_bits_cost_less_than_their_widest() -> None:
+    mixed, wide = (
+        estimate(chain(product("d", "x"), rescale("q", "d", bits), product("e", "q", 1)), None, "open").total.lut.value
+        for bits in (MIXED, 8)
+    )
+    assert mixed < 0.8 * wide
 
 
 # ------------------------------------------------------------------------------------------------- error bars
+
+
+@pytest.mark.parametrize(
+    ("op", "luts"),
+    # packed LUTs that Yosys took
+    [
+        (Add("r", ("x", "y")), 360),
+        (MaxPool("r", "x", (2, 2), (2, 2), (0, 0, 0, 0)), 1312),
+        (Multiply("r", "x", "y"), 469),
+        (ReduceMax("r", "x"), 41),
+        (Lookup("r", "x", np.random.default_rng(1).integers(-128, 128, 256), -128), 180),
+    ],
+    ids=["add", "max pool", "multiply", "reduce max", "table"],
+)
+def test_ops_between_layers_cost_and_what_was_never_fitted_is_said(op: Op, luts: int) -> None:
+    shapes = {"Add": (40,), "MaxPool": (2, 8, 8)}
+    shape = shapes.get(type(op).__name__, (4,))
+    built = chain(op, inputs=tuple(InputSpec(name, shape, IntType(8, True)) for name in dict.fromkeys(op.inputs)))
+    found = estimate(built, None, "open")
+    assert found.total.lut.value == pytest.approx(luts, rel=0.2)
+    assert not found.warnings
+    for stage in ("csynth", "synthesis"):
+        (warning,) = estimate(built, None, stage).warnings  # type: ignore[arg-type]
+        kind = features(built)[0].kind
+        assert warning == (
+            f"r: of kind {kind!r}, estimated from first principles; fitted at this stage: product, rescale, softmax"
+        )
+
+
+def test_a_rescale_of_the_resource_strategy_costs_what_it_does_in_the_other() -> None:
+    layer = LayerFeatures("r", "rescale", 8, 8, 4)
+    for stage in ("csynth", "synthesis"):
+        one = estimate_layers([layer], HardwareConfig(1, "resource"), stage)  # type: ignore[arg-type]
+        assert one.total.lut.value > 0
+        assert "r: of kind 'rescale', estimated from first principles; fitted at this stage: product" in one.warnings
+
+
+@pytest.mark.parametrize("part", ["", "nonsense", "5CGXFC7", "xc6slx45", "xc2v1000"])
+def test_parts_of_other_families_are_said(part: str) -> None:
+    found = estimate_layers([dense(input_bits=16)], HardwareConfig(part=part))
+    assert f"part {part!r} is of no family that was fitted (Xilinx 7 series, UltraScale, UltraScale+): esti" in "".join(
+        found.warnings
+    )
+    assert not estimate_layers([dense(input_bits=16)], HardwareConfig(part=part), "open").warnings
+
+
+@pytest.mark.parametrize("part", ["xc7z020clg400-1", "XC7K325T", "xa7s50", "xcku115", "xczu7ev", "xcau15p", "xck26"])
+def test_parts_of_families_that_are_known(part: str) -> None:
+    hardware = HardwareConfig(part=part)
+    assert hardware.known_part
+    assert hardware.family == ("7series" if "7" in part[:3] else "ultrascale")
+
+
+def test_reuse_factors_of_layers_that_are_not_there() -> None:
+    text = "a reuse factor is given for layer 'dd', which the design does not have; did you mean 'd'"
+    with pytest.raises(EstimateError, match=text):
+        estimate_layers([dense()], HardwareConfig({"dd": 9}))
+    with pytest.raises(EstimateError, match="layer 'other', which the design does not have; it has a, b, c"):
+        cost_tables(SHAPES, WIDTHS, INPUTS, HardwareConfig({"other": 9}), weights=WEIGHTS)
+
+
+def test_a_factor_of_csynth_reaches_synthesis() -> None:
+    models = dict(shipped().models)
+    models["csynth.latency"] = dataclasses.replace(models["csynth.latency"], scale={"lut": 2.0})
+    doubled = Coefficients("doubled", models)
+    for stage in ("csynth", "synthesis"):
+        one, two = (
+            estimate_layers([dense()], HardwareConfig(), stage, coefficients=each).total.lut.value  # type: ignore[arg-type]
+            for each in (shipped(), doubled)
+        )
+        assert two == pytest.approx(2 * one)
 
 
 def test_every_estimate_has_its_bars_its_stage_and_its_version() -> None:
@@ -352,6 +501,67 @@ def test_coefficients_that_are_missing_or_foreign() -> None:
         Coefficients.from_json(json.dumps({"version": 9, "name": "x", "models": {}}))
 
 
+def edited(*path: str, value: object) -> str:
+    """What ships, as JSON, with one entry of the model csynth.latency another."""
+    data = json.loads(shipped().to_json())
+    entry = data["models"]["csynth.latency"]
+    for name in path[:-1]:
+        entry = entry[name]
+    if value is None:
+        del entry[path[-1]]
+    else:
+        entry[path[-1]] = value
+    return json.dumps(data)
+
+
+SUM = ("coefficients", "lut", "sum")
+SPREAD = ("design", "lut", "low68")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        (SUM, float("nan"), r"coefficients.lut.sum: found nan; expected a finite number of at least 0"),
+        (SUM, float("inf"), r"coefficients.lut.sum: found inf; expected a finite number"),
+        (SUM, -5, r"coefficients.lut.sum: found -5; expected a finite number of at least 0"),
+        (SUM, "1.5", r"coefficients.lut.sum: found '1.5'; expected a finite number"),
+        (SUM, True, r"coefficients.lut.sum: found True; expected a finite number"),
+        (("coefficients", "lut", "sums"), 1.0, r"coefficients.lut: unknown name 'sums'; expected some of accumulate, "),
+        (("coefficients", "lut"), None, r"coefficients: unknown keys none, missing keys lut"),
+        (("coefficients", "luts"), {}, r"coefficients: unknown keys luts"),
+        (("scale",), {"lut": 0}, r"scale.lut: found 0; expected a factor above 0"),
+        (("scale",), {"lut": -1}, r"scale.lut: found -1; expected a finite number of at least 0"),
+        (("scale",), {"LUT": 1}, r"scale: unknown name 'LUT'; expected some of bram18, dsp"),
+        (SPREAD, "x", r"design.lut.low68: found 'x'; expected a finite number"),
+        (SPREAD, 3.0, r"design.lut, low90 to high90: found 0.131461, 3, .*; expected them in rising order"),
+        (("design", "lut", "rows"), 1.5, r"design.lut.rows: found 1.5; expected an integer"),
+        (("domain", "outputs"), [9, 1], r"domain.outputs: found 9, 1; expected them in rising order"),
+        (("domain", "outputs"), 9, r"domain.outputs: found 9; expected the smallest and the largest"),
+        (("domain", "output"), [1, 9], r"domain: unknown name 'output'"),
+        (("base",), "csynth", r"base: found 'csynth'; expected '', or at stage synthesis 'csynth'"),
+        (("sources",), "abc", r"sources: found 'abc'; expected a list of texts"),
+        (("kinds",), ["products"], r"kinds: unknown name 'products'; expected some of adder, compare"),
+    ],
+)
+def test_coefficient_files_are_checked(path: tuple[str, ...], value: object, text: str) -> None:
+    with pytest.raises(EstimateError, match=rf"^mine.json: .*mine.json, models.csynth.latency.*{text}"):
+        Coefficients.from_json(edited(*path, value=value), "mine.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"name": 5}, "mine.json, name: found 5; expected a text"),
+        ({"models": []}, r"mine.json, models: found \[\]; expected a table of names"),
+        ({"models": {}}, "mine.json, models: found none; expected some of csynth, "),
+        ({"models": {"cosim": {}}}, "mine.json, models: unknown name 'cosim'; expected some of csynth, "),
+    ],
+)
+def test_coefficient_files_are_checked_above_their_models(change: dict[str, object], text: str) -> None:
+    with pytest.raises(EstimateError, match=text):
+        Coefficients.from_json(json.dumps({**json.loads(shipped().to_json()), **change}), "mine.json")
+
+
 def test_coefficients_are_stored_whole(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     shipped().save(path)
@@ -397,6 +607,8 @@ def test_tables_add_up_to_plans(stage: str) -> None:
             whole = estimate_plan(SHAPES, plan, HardwareConfig(), stage, weights=WEIGHTS).total  # type: ignore[arg-type]
             inputs = (12, *activations)
             for figure, slack in (("lut", 0.12), ("dsp", 0.12), ("latency_cycles", 0.12), ("ff", 0.25)):
+                if figure not in STAGE_FIGURES[stage]:  # type: ignore[index]
+                    continue
                 total = sum(
                     tables[figure][shape.name][weight, width]
                     for shape, weight, width in zip(SHAPES, weights, inputs, strict=True)
@@ -416,6 +628,17 @@ def test_tables_rank_plans_as_estimates_do() -> None:
             pairs.append((total, whole.lut.value))
     ranks = [np.argsort(np.argsort([pair[i] for pair in pairs])) for i in (0, 1)]
     assert np.corrcoef(ranks[0], ranks[1])[0, 1] > 0.99
+
+
+def test_a_table_of_a_figure_that_a_stage_does_not_have() -> None:
+    tables = cost_tables(SHAPES, WIDTHS, INPUTS, HardwareConfig(), "open", weights=WEIGHTS)
+    assert list(tables) == ["lut", "ff", "latency_cycles"]
+    with pytest.raises(
+        EstimateError,
+        match=r"stage 'open' has no figure 'dsp' \(it has lut, ff, latency_cycles\), so that a budget of it would limit "
+        "nothing; stages that have it: csynth, synthesis",
+    ):
+        tables["dsp"]
 
 
 def test_a_plan_without_weights_draws_them() -> None:
@@ -467,3 +690,4 @@ def test_latency_and_registers_of_the_open_road_are_the_generators(built: Intege
     assert sum(layer.registered for layer in layers) == len(rtl.modules)
     if layers and rtl.text is not None:
         assert estimate(built, HardwareConfig(), "open").total.latency_cycles.value == rtl.latency
+        assert sum(layer.delay_bits for layer in layers) == rtl.delay_bits - rtl.latency

@@ -11,12 +11,14 @@ from open_designs import CSD, changed, design, module, needs_yosys, pooled, rtl_
 from hawq_flow import interpret
 from hawq_flow.network import Add, Dense, InputSpec, IntegerNetwork, Lookup, OutputSpec, Requantize
 from hawq_flow.numeric import IntType, Overflow, Rounding
-from hawq_flow.to_rtl.design import Port
+from hawq_flow.to_rtl import formal
+from hawq_flow.to_rtl.design import Port, Rtl
 from hawq_flow.to_rtl.equivalence import blif, equivalent, find_abc
-from hawq_flow.to_rtl.formal import Claim, Verdict, design_of, prove
+from hawq_flow.to_rtl.formal import Claim, Proof, Verdict, design_of, prove
 from hawq_flow.to_rtl.generate import generate
 from hawq_flow.to_rtl.netlist import NetlistError
-from hawq_flow.to_rtl.synthesize import OpenSynthesis, synthesize
+from hawq_flow.to_rtl.synthesize import OpenSynthesis, RtlSynthesisConfig, synthesize
+from hawq_flow.to_rtl.wiring import WiringError, check_top
 from hawq_flow.to_rtl.words import CONSTANT, Words
 
 pytestmark = needs_yosys
@@ -52,6 +54,7 @@ def test_a_design_is_proved_for_all_inputs() -> None:
     assert [(c.module, c.claim, c.proved, c.outputs) for c in proof.claims] == [
         ("fc1_stage", "RTL = network", 5, 5),
         ("fc2_stage", "RTL = network", 3, 3),
+        ("top", "top = network", 3, 3),
     ]
     assert "| fc1_stage | RTL = network | proved | 5 of 5 |" in proof.markdown()
 
@@ -60,7 +63,7 @@ def test_a_design_is_proved_for_all_inputs() -> None:
 def test_the_netlist_is_proved_too() -> None:
     proof = prove(two_layers(), design(), synthesis=synthesis())
     assert proof.ok
-    assert [c.claim for c in proof.claims] == ["RTL = network", "netlist = RTL"] * 2
+    assert [c.claim for c in proof.claims] == [*["RTL = network", "netlist = RTL"] * 2, "top = network"]
 
 
 def test_words_are_the_matrix() -> None:
@@ -102,7 +105,7 @@ endmodule
 """
     inputs, outputs = [Port("x", "x", 12, True, 2)], [Port("y", "d", 25, True, 1)]
     good = rtl_of(module(right, inputs, outputs, 0, ("d",)), network=network.digest)
-    assert prove(network, good).ok
+    assert prove(network, good).claims[0].verdict is Verdict.PROVED
     wrong = right.replace("y = s;", "y = (s == 25'd1234567) ? 25'd0 : s;")
     bad = prove(network, rtl_of(module(wrong, inputs, outputs, 0, ("d",)), network=network.digest))
     assert bad.claims[0].reason == "d[0] is 0, the network gives 1234567"
@@ -149,8 +152,6 @@ def test_few_bits_are_proved_by_all_inputs_and_many_are_not_finished() -> None:
     proof = prove(pooled(), rtl)
     assert proof.ok, proof.markdown()
     assert "all inputs" in {c.method for c in proof.claims}
-    import hawq_flow.to_rtl.formal as formal
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(formal, "EXHAUSTIVE_BITS", 4)
         less = prove(pooled(), rtl)
@@ -187,17 +188,136 @@ def test_a_pipeline_inside_a_stage_is_proved() -> None:
     assert prove(two_layers(), generate(two_layers(), dataclasses.replace(CSD, pipeline=2))).ok
 
 
-def test_a_claim_ends_in_its_time() -> None:
-    proof = prove(two_layers(), design(), time_limit_s=1.0)
-    assert proof.ok
-    import hawq_flow.to_rtl.formal as formal
+def test_what_does_not_end_in_its_time_is_not_finished_and_nothing_is_lost() -> None:
+    assert prove(two_layers(), design(), time_limit_s=5.0).ok
+    proof = prove(two_layers(), design(), synthesis=synthesis(), time_limit_s=0.01)
+    left = [(c.claim, c.verdict.value) for c in proof.claims]
+    assert left == [
+        *[("RTL = network", "not finished"), ("netlist = RTL", "not finished")] * 2,
+        ("top = network", "proved"),
+    ]
+    assert "reading module fc1_stage: Yosys timed out after 0.0 s" in proof.claims[0].reason
+    task = formal._Task(two_layers(), design().modules[0], 0.0, 8.0)
+    task.__dict__["design"] = design_of(design().modules[0])
+    for work in (task.rtl, lambda: task.netlist(synthesis().modules[0])):
+        claim = task.claim("a claim", work)
+        assert (claim.verdict, claim.reason) == (Verdict.UNFINISHED, "the time limit of 0 s")
 
-    task = formal._Task(two_layers(), design().modules[0], design_of(design().modules[0]), -1.0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task, "search", lambda netlist: None)
-        claim = task.rtl_claim()
-    assert claim.verdict is Verdict.UNFINISHED
-    assert "the time limit of" in claim.reason
+
+def added() -> IntegerNetwork:
+    """A network whose top has a delay line, and two outputs that differ by their values alone."""
+    rng = np.random.default_rng(3)
+    ops = (
+        Dense("a", "x", rng.integers(-3, 4, (3, 3)), rng.integers(-3, 4, 3)),
+        Dense("b", "x", rng.integers(-3, 4, (3, 3)), rng.integers(-3, 4, 3)),
+        Requantize("p", "a", scalar(1), scalar(2), scalar(0), IntType(3, True)),
+        Requantize("q", "b", scalar(1), scalar(2), scalar(0), IntType(3, True)),
+        Add("sum", ("p", "q", "x")),
+    )
+    return IntegerNetwork((InputSpec("x", (3,), IntType(3, True)),), ops, (OutputSpec("sum"), OutputSpec("p")))
+
+
+def retopped(**changes: str) -> Rtl:
+    """The design of :func:`added` with words of its top replaced; they must be there."""
+    rtl = generate(added(), CSD)
+    text = rtl.text
+    assert text is not None
+    for old, new in TOPS[changes["name"]][0]:
+        assert old in text, text
+        text = text.replace(old, new, 1)
+    return dataclasses.replace(rtl, text=text)
+
+
+TOPS: dict[str, tuple[list[tuple[str, str]], str]] = {
+    "comments": ([("assign", "//"), ("assign", "//"), ("assign", "//")], "missing in its text"),
+    "another module": ([("module top", "module other")], "its text is of the module other; expected top"),
+    "a stage": ([("a_stage u_a_stage", "zzz u_a_stage")], "u_a_stage is an instance of zzz, which is no module"),
+    "swapped": ([(".p(p), .q(q)", ".p(q), .q(p)")], "u_sum_stage.p gets q as 3 x int3; expected p as 3 x int3"),
+    "late": ([("sum_out = sum", "sum_out = x_delayed_1")], "the output sum_out gets x as 3 x int3; expected sum as"),
+    "early": ([(".x(x_delayed_1)", ".x(x)")], "u_sum_stage.x gets x in cycle 0; expected cycle 1"),
+    "undelayed": ([("p_out = p_delayed_1", "p_out = p")], "the output p_out gets p in cycle 1; expected cycle 2"),
+    "no source": ([("x_delayed_1 <= x;", "")], "x_delayed_1 gets nothing, which is no bus with a source"),
+    "twice": ([("x_delayed_1 <= x;", "x_delayed_1 <= x; x_delayed_1 <= x;")], "x_delayed_1 is given a next"),
+    "valid": ([("{valid[0:0], valid_in}", "{valid_in, valid[0:0]}")], "expected {valid[0:0], valid_in}"),
+    "valid out": ([("valid_out = valid[1]", "valid_out = valid[0]")], "not expected: assign valid_out valid[0]"),
+    "clock": ([(".clk(clk)", ".clk(valid_in)")], "is connected as .clk(valid_in)"),
+    "narrow": ([("[8:0] x_delayed_1", "[7:0] x_delayed_1")], "x_delayed_1 has 8 bits, and x 9"),
+    "narrow port": ([("input wire [8:0] x", "input wire [7:0] x")], "its text has the ports {'clk': 1"),
+    "extra": ([("assign", "wire [0:0] n = 1'd0; assign")], "not expected: wire 0 n 1'd0"),
+    "double": ([("wire [8:0] p;", "wire [8:0] p; wire [8:0] p;")], "p is declared twice"),
+    "taken": ([(".p(p));", ".p(x));")], "u_a_stage puts p on x, which is no free wire of 9 bits"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOPS)
+def test_a_top_that_is_wired_otherwise_is_not_proved(name: str) -> None:
+    with pytest.raises(WiringError) as error:
+        check_top(added(), retopped(name=name))
+    assert TOPS[name][1] in str(error.value)
+
+
+def test_the_top_of_every_kind_of_design_is_proved() -> None:
+    for config in (CSD, dataclasses.replace(CSD, pipeline="none"), dataclasses.replace(CSD, pipeline=1)):
+        check_top(added(), generate(added(), config))
+    wires = IntegerNetwork((InputSpec("x", (3,), IntType(3, True)),), (), (OutputSpec("x"),))
+    check_top(wires, generate(wires))
+
+
+def test_a_design_must_be_whole() -> None:
+    """Neither without modules, nor without a top, nor with ops or ports that are not the network's, is it proved."""
+    whole = generate(added(), CSD)
+    assert prove(added(), whole).ok
+    empty = prove(added(), dataclasses.replace(whole, modules=(), text=None))
+    assert not empty.ok
+    assert [c.reason for c in empty.claims] == ["the design has no top"]
+    assert not Proof("", ()).ok
+    assert not prove(added(), dataclasses.replace(whole, modules=())).ok
+    less = dataclasses.replace(whole.modules[0], ops=("a",))
+    claim = prove(added(), dataclasses.replace(whole, modules=(less, *whole.modules[1:]))).claims[0]
+    assert (claim.verdict, claim.reason) == (
+        Verdict.UNFINISHED, "its port p is not the value p of the network, or of its ops"
+    )  # fmt: skip
+    less = dataclasses.replace(less, ops=("b", "q"), inputs=())
+    claim = prove(added(), dataclasses.replace(whole, modules=(less, *whole.modules[1:]))).claims[0]
+    assert claim.reason == "its op b is none of the network, or its operands are not in the module"
+    for changes, said in (
+        ({"outputs": whole.outputs[::-1]}, "its outputs are p, sum; the network's are sum, p"),
+        ({"inputs": ()}, "its inputs are none; the network's are x"),
+        ({"inputs": (dataclasses.replace(whole.inputs[0], bits=2),)}, "port x has 3 elements from -2 to 1;"),
+        ({"modules": (*whole.modules, whole.modules[0])}, "two modules have one name"),
+    ):  # fmt: skip
+        with pytest.raises(WiringError) as error:
+            check_top(added(), dataclasses.replace(whole, **changes))
+        assert said in str(error.value)
+
+
+def test_netlists_that_do_not_fit_are_never_passed_over() -> None:
+    whole = prove(two_layers(), design(), synthesis=synthesize(design(), RtlSynthesisConfig(flatten=True)))
+    assert not whole.ok
+    assert [(c.module, c.reason) for c in whole.claims if c.claim == "netlist = RTL"] == [
+        ("top", "synthesized as one module, and netlists are proved module by module: synthesize without flatten")
+    ]
+    part = dataclasses.replace(synthesis(), modules=synthesis().modules[:1])
+    missing = [c for c in prove(two_layers(), design(), synthesis=part).claims if c.verdict is Verdict.UNFINISHED]
+    assert [(c.module, c.reason) for c in missing] == [("fc2_stage", "no netlist of it was given")]
+    other = dataclasses.replace(synthesis(), rtl=changed(design(), 0, " + ", " - "))
+    with pytest.raises(ValueError, match="prove: the netlists are of another design than the one given"):
+        prove(two_layers(), design(), synthesis=other)
+
+
+def test_an_output_that_is_always_the_same_is_proved() -> None:
+    """A unit that its ReLU holds at 0 for every sum, and one that is always at its upper end."""
+    ops = (
+        Dense("d", "x", np.array([[3, 5], [-3, -7], [1, 2]]), np.array([1, -500, 500])),
+        Requantize("q", "d", scalar(1), scalar(2), scalar(0), IntType(3, False)),
+    )
+    network = IntegerNetwork((InputSpec("x", (2,), IntType(4, False)),), ops, (OutputSpec("q"),))
+    rtl = generate(network)
+    proof = prove(network, rtl)
+    assert proof.ok, proof.markdown()
+    text = rtl.modules[0].text
+    assert "3'd0," in text
+    assert prove(network, changed(rtl, 0, "3'd0,", "3'd1,")).refuted
 
 
 def test_another_network_is_refused() -> None:
@@ -268,4 +388,4 @@ def test_a_layer_of_the_jet_mlp_is_proved_with_its_netlist() -> None:
     rtl = generate(network, CSD)
     proof = prove(network, rtl, synthesis=synthesize(rtl))
     assert proof.ok, proof.markdown()
-    assert [c.proved for c in proof.claims] == [32, 32]
+    assert [c.proved for c in proof.claims] == [32, 32, 32]

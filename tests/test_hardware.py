@@ -11,10 +11,11 @@ import pytest
 from test_flow import Recorder
 from typer.testing import CliRunner
 
-from hawq_flow import cli, devices, estimate, summary
+from hawq_flow import choose, cli, devices, estimate, summary
 from hawq_flow.config import ConfigError, Experiment, RtlStage, load
 from hawq_flow.flow import Flow, FlowError
 from hawq_flow.flow import hardware as hardware_module
+from hawq_flow.flow.figures import kept_budgets
 from hawq_flow.interpret import run as interpret
 from hawq_flow.network import IntegerNetwork
 from hawq_flow.to_rtl.simulators import SimulationError
@@ -185,7 +186,7 @@ def test_a_budget_in_luts_is_kept_by_the_estimate(tmp_path: Path) -> None:
     )
     assert "lut: estimated" in flow.plan_artifact("mixed").file("allocation.txt").read_text()
     loose = Flow(
-        dataclasses.replace(experiment, allocate=dataclasses.replace(experiment.allocate, lut=1.0)), tmp_path / "b"
+        dataclasses.replace(experiment, allocate=dataclasses.replace(experiment.allocate, lut=0.99)), tmp_path / "b"
     )
     assert loose.plan_artifact("mixed").json("allocation.json")["objective"] <= allocation["objective"]
 
@@ -197,16 +198,40 @@ def test_one_hardware_budget_gives_the_whole_front(tmp_path: Path) -> None:
     assert len(front) > 3
 
 
-def test_a_fraction_of_nothing_is_refused(tmp_path: Path) -> None:
-    flow = Flow(dataclasses.replace(written(tmp_path, "\n[allocate]\ndsp = 0.5\n"), rtl=None))
+def test_a_fraction_of_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"estimated without DSPs; set stage = 'csynth' or 'synthesis'"):
+        written(tmp_path, "\n[allocate]\ndsp = 0.5\n")
+    none = "\n[allocate]\ndsp = 0.5\nstage = 'csynth'\nweight_bits = [2]\n[quant]\nmultiplier_bits = 1\n"
+    flow = Flow(dataclasses.replace(written(tmp_path, none), rtl=None))
+    zero = {layer: dict.fromkeys(table, 0.0) for layer, table in flow.cost_tables["dsp"].items()}
+    monkeypatch.setitem(flow.__dict__, "cost_tables", {"dsp": zero})
     with pytest.raises(ValueError, match=r"'dsp' is 0.5 of plan int6's, which is estimated to use 0; give an"):
         flow.plan_artifact("mixed")
 
 
 def test_an_impossible_budget_names_the_smallest(tmp_path: Path) -> None:
     flow = Flow(dataclasses.replace(written(tmp_path, "\n[allocate]\nlut = 2\n"), rtl=None))
-    with pytest.raises(FlowError, match=r"lut <= 2 is exceeded: the smallest feasible value is"):
+    with pytest.raises(FlowError, match=r"^plan mixed: allocation: .*lut <= 2 is exceeded: the smallest"):
         flow.plan_artifact("mixed")
+
+
+def test_a_trained_plan_says_whether_its_budget_was_kept(tmp_path: Path) -> None:
+    experiment = written(tmp_path, "\n[allocate]\nlut = 0.6\nlatency_cycles = 40\n")
+    flow = Flow(dataclasses.replace(experiment, rtl=None))
+    kept = kept_budgets(flow, "mixed")
+    assert [entry["budget"] for entry in kept] == ["lut", "latency_cycles"]
+    assert kept[0]["trained"] == flow.estimated("mixed", "open").total.lut.value
+    assert (kept[1]["limit"], kept[1]["stage"], kept[1]["measured"]) == (40.0, "open", None)
+    assert kept_budgets(flow, "int6") == []
+    assert summary.budget({**kept[0], "limit": 1e6}).endswith("after: kept")
+    assert summary.budget({**kept[0], "measured": 2e6, "limit": 1e6}).endswith("measured 2,000,000: **missed**")
+
+
+def test_one_and_more_is_absolute_and_no_dsps_is_a_budget(tmp_path: Path) -> None:
+    experiment = written(tmp_path, "\n[allocate]\ndsp = 0\nlut = 1\nlatency_cycles = 1\nstage = 'csynth'\n")
+    flow = Flow(dataclasses.replace(experiment, rtl=None))
+    limits = choose.hardware_limits(flow.topology.shapes, experiment.allocate, experiment.plans, flow.cost_tables)
+    assert limits == {"lut": 1.0, "dsp": choose.NO_DSP, "latency_cycles": 1.0}
 
 
 def test_the_users_own_coefficients_are_taken(tmp_path: Path) -> None:

@@ -12,8 +12,17 @@ from torch import nn
 
 from hawq_flow import interpret
 from hawq_flow.lower import lower, with_softmax
-from hawq_flow.network import Dense, IntegerNetwork, NetworkError, Requantize, Reshape, verify
-from hawq_flow.numeric import Overflow, Rounding
+from hawq_flow.network import (
+    Dense,
+    InputSpec,
+    IntegerNetwork,
+    NetworkError,
+    OutputSpec,
+    Requantize,
+    Reshape,
+    verify,
+)
+from hawq_flow.numeric import IntType, Overflow, Rounding
 from hawq_flow.plan import BitPlan, LayerBits
 from hawq_flow.quant import QuantConfig, QuantNetwork, quantize
 from hawq_flow.topology import identifier, read
@@ -272,3 +281,21 @@ def test_a_softmax_can_follow_a_trained_network() -> None:
     assert longer.metadata == network.metadata
     with pytest.raises(ValueError, match=r"expected a vector of signed logits"):
         with_softmax(longer)
+    for widths in ({"table_bits": 1}, {"table_bits": 15}, {"output_bits": 17}):
+        with pytest.raises(ValueError, match="expected 2 to 14 and 1 to 16"):
+            with_softmax(network, **widths)
+
+
+def test_a_softmax_reads_the_range_that_logits_reach() -> None:
+    """A type far wider than its values costs no accuracy."""
+    one, zero = np.asarray(1), np.asarray(0)
+    ops = (
+        Dense("d", "x", np.eye(3, dtype=np.int64), np.zeros(3, np.int64)),
+        Requantize("wide", "d", one, zero, zero, IntType(16, True)),
+    )
+    network = IntegerNetwork((InputSpec("x", (3,), IntType(8, True)),), ops, (OutputSpec("wide", np.asarray(0.05)),))
+    x = np.random.default_rng(0).integers(-128, 128, (100, 3))
+    longer = with_softmax(network)
+    exact = torch.softmax(torch.from_numpy(0.05 * x), 1).numpy()
+    found = interpret.run(longer, x) * float(longer.outputs[0].scale)
+    assert np.abs(found - exact).max() < 0.01

@@ -1,4 +1,4 @@
-"""Reports of every kind in small: figures, cuts at any place, mixed-up files, tables, values."""
+"""Reports of every kind in small: figures, tables, values. What is refused: ``test_report_refusals``."""
 
 from __future__ import annotations
 
@@ -7,29 +7,13 @@ from pathlib import Path
 
 import pytest
 import report_texts as texts
+from report_reading import read, refused
 from report_texts import written
 
 from hawq_flow import report
-from hawq_flow.report import HlsReport, NoFigures, ReportError, Resources, Timing
+from hawq_flow.report import ReportError, Resources, Timing, same_part
 from hawq_flow.report.text import box, dashed, load
-from hawq_flow.report.values import Part, iso_date, nanoseconds, number, whole
-
-
-def read(folder: Path, name: str, text: str | None = None) -> HlsReport:
-    return report.read(written(folder, name, texts.ALL[name] if text is None else text))
-
-
-def refused(folder: Path, name: str, text: str) -> str:
-    path = written(folder, name, text)
-    with pytest.raises(ReportError) as caught:
-        report.read_all(path)
-    assert str(path) in str(caught.value)
-    return str(caught.value)
-
-
-def bare(one: HlsReport) -> HlsReport:
-    return dataclasses.replace(one, sources=())
-
+from hawq_flow.report.values import Part, count, iso_date, nanoseconds, number, whole
 
 # ------------------------------------------------------------------------------------------------------- figures
 
@@ -112,6 +96,16 @@ def test_export_xml(tmp_path: Path) -> None:
     assert (found.timing.clock_target_ns, found.timing.clock_estimate_ns) == (5.0, 4.1)
     assert read(tmp_path, "net_export.xml", texts.export_xml("synth")).stage == "synthesis"
     assert "a run of type 'place'" in refused(tmp_path, "net_export.xml", texts.export_xml("place"))
+    info = (
+        '<GeneralInfo><item NAME="Target device" VALUE="xczu3eg-sbva484-1-e"/>'
+        '<item NAME="Report date" VALUE="Tue Jan 20 23:44:15 EST 2026"/></GeneralInfo>'
+    )
+    slacks = "<TIMING_MET>FALSE</TIMING_MET><WNS_FINAL>-2.845</WNS_FINAL><TNS_FINAL>-9.5</TNS_FINAL>"
+    found = read(tmp_path, "export_impl.xml", texts.export_xml("impl", slacks, info))
+    assert (found.part, found.date, found.notes) == ("xczu3eg-sbva484-1-e", "2026-01-20T23:44:15", ("timing not met",))
+    assert (found.timing.wns_ns, found.timing.tns_ns) == (-2.845, -9.5)
+    odd = refused(tmp_path, "export_impl.xml", texts.export_xml(timing="<TIMING_MET>MAYBE</TIMING_MET>"))
+    assert "found TIMING_MET 'MAYBE'; expected TRUE or FALSE" in odd
 
 
 @pytest.mark.parametrize("newer", [False, True])
@@ -139,6 +133,24 @@ def test_export(tmp_path: Path) -> None:
     assert placed.notes == ("timing not met",)
 
 
+def test_export_results(tmp_path: Path) -> None:
+    found = read(tmp_path, "export_syn.rpt")
+    assert (found.stage, found.tool, found.version, found.notes) == (
+        "synthesis",
+        "Vivado",
+        None,
+        ("run by HLS 2024.1",),
+    )
+    assert (found.part, found.date) == ("xcu250-figd2104-2L-e", "2024-03-05T15:08:10")
+    assert found.used == Resources(lut=2009, ff=1103, dsp=30, bram18=6, uram=1)
+    assert (found.timing.clock_target_ns, found.timing.clock_estimate_ns) == (5.0, 4.002)
+    placed = read(tmp_path, "export_impl.rpt", texts.export_results("Place & Route", met=False))
+    assert (placed.stage, placed.timing.clock_estimate_ns) == ("implementation", 5.037)
+    assert placed.notes == ("run by HLS 2024.1", "timing not met")
+    twice = refused(tmp_path, "export_syn.rpt", texts.export_results(more="LUT:     2010\n"))
+    assert "a second 'LUT'" in twice
+
+
 @pytest.mark.parametrize("family", list(texts.SITES))
 def test_utilization_of_families(tmp_path: Path, family: str) -> None:
     found = read(tmp_path, "net_utilization_synth.rpt", texts.utilization(family))
@@ -161,8 +173,6 @@ def test_utilization_states_cells_and_black_boxes(tmp_path: Path) -> None:
     counted = texts.utilization().replace("|CARRY8    |77", "|CARRY8    |79")  # the primitives: the sites count first
     assert counted != texts.utilization()
     assert read(tmp_path, "a.rpt", counted).used.carry == 77
-    text = texts.utilization().replace("report_utilization -file", "report_utilization -cells net/dense_U0 -file")
-    assert read(tmp_path, "a.rpt", text).top == "net/net/dense_U0"
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -183,7 +193,17 @@ def test_timing_summary(tmp_path: Path) -> None:
     assert read(tmp_path, "a.rpt", texts.timing_summary(nets="unplaced")).stage == "synthesis"
     several = read(tmp_path, "a.rpt", texts.timing_summary(clocks=(("fast", "2.500"), ("slow clock", "5.000"))))
     assert several.timing.clock_target_ns is None
-    assert several.notes == ("clocks: fast 2.5 ns, slow clock 5.0 ns",)
+    assert several.notes == ("clocks: fast 2.5 ns, slow clock 5.0 ns", "timing not met")
+    assert found.notes == ("timing not met",)
+    hold = ("0.037", "0.000", "0", "100", "-0.001", "-0.001", "1", "100", "1.9", "0.0", "0", "80")
+    assert read(tmp_path, "a.rpt", texts.timing_summary(slacks=hold)).notes == ("timing not met",)
+    met = ("0.037", "0.000", "0", "100", "0.001", "0.000", "0", "100", "1.9", "0.0", "0", "80")
+    assert read(tmp_path, "a.rpt", texts.timing_summary(slacks=met)).notes == ()
+    untitled = texts.timing_summary().replace("Clock       Waveform(ns)", "Clock       Period")
+    assert "expected a line of titles like" in refused(tmp_path, "a.rpt", untitled)
+    row = next(line for line in texts.timing_summary().splitlines() if line.startswith("ap_clk      {"))
+    without = texts.timing_summary().replace(row + "\n", "")
+    assert "a table without clocks; expected a row for each" in refused(tmp_path, "a.rpt", without)
     free = read(tmp_path, "a.rpt", texts.timing_summary(clocks=(), slacks=("NA",) * 12))
     assert (free.timing, free.notes) == (Timing(), ("no clock is defined",))
 
@@ -202,13 +222,57 @@ def test_timing_path(tmp_path: Path) -> None:
     found = read(tmp_path, "net_timing_synth.rpt")
     assert found.stage == "synthesis"
     assert found.timing == Timing(clock_target_ns=5.0, wns_ns=1.093)
-    assert read(tmp_path, "a.rpt", texts.timing_path("Hold", "0.020")).timing.whs_ns == 0.020
-    chosen = refused(tmp_path, "a.rpt", texts.timing_path(options="-from [get_cells a] "))
-    assert "the option -from" in chosen
-    assert read(tmp_path, "a.rpt", texts.timing_path(options="-max_paths 1 ")).timing.wns_ns == 1.093
-    assert "the option -max_paths 10" in refused(tmp_path, "a.rpt", texts.timing_path(options="-max_paths 10 "))
+    for options in ("-max_paths 10 ", "-nworst 2 -unique_pins ", "-sort_by group -pb a.pb "):
+        two = texts.timing_path(options=options) + texts.timing_path(slack="-0.087").partition("Timing Report\n")[2]
+        both = read(tmp_path, "a.rpt", two)
+        assert (both.timing.wns_ns, both.notes) == (-0.087, ("timing not met",))
     changed = texts.timing_path().replace("slack                                  1.093", "slack   1.094")
     assert "a slack of 1.094; expected 1.093" in refused(tmp_path, "a.rpt", changed)
+
+
+@pytest.mark.parametrize(("kind", "field"), [("Hold", "whs_ns"), ("Removal", "whs_ns"), ("Recovery", "wns_ns")])
+def test_paths_count_for_the_slack_of_their_type(tmp_path: Path, kind: str, field: str) -> None:
+    found = read(
+        tmp_path, "a.rpt", texts.timing_path(kind, "0.020", "-delay_type min ", "(Min at Fast Process Corner)")
+    )
+    assert found.timing == dataclasses.replace(Timing(clock_target_ns=5.0), **{field: 0.020})
+
+
+def test_paths_without_a_clock_and_of_no_known_type(tmp_path: Path) -> None:
+    bare_min = read(tmp_path, "a.rpt", texts.timing_path("Min", "0.020", corner="at Fast Process Corner"))
+    assert (bare_min.timing.wns_ns, bare_min.timing.whs_ns) == (None, 0.020)
+    bare_max = read(tmp_path, "a.rpt", texts.timing_path("Max", "0.020", corner="at Slow Process Corner"))
+    assert (bare_max.timing.wns_ns, bare_max.timing.whs_ns) == (0.020, None)
+    odd = refused(tmp_path, "a.rpt", texts.timing_path("Skew"))
+    assert "line 16: found 'Path Type:              Skew (Max at Slow)'; expected a type of path, one of Setup" in odd
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "option"),
+    [
+        ("report_utilization", texts.utilization(), "-cells net/dense_U0"),
+        ("report_utilization", texts.utilization(), "-cell [get_cells -hier {a b}]"),
+        ("report_utilization", texts.utilization(), "-pblocks [get_pblocks p1]"),
+        ("report_utilization", texts.utilization(), "-exclude_child_pblocks"),
+        ("report_utilization", texts.hierarchy(), "-cells [get_cells net_i]"),
+        ("report_timing_summary", texts.timing_summary(), "-cells [get_cells u0]"),
+        ("report_timing", texts.timing_path(), "-from [get_cells a]"),
+        ("report_timing", texts.timing_path(), "-rise_through [get_nets n]"),
+        ("report_timing", texts.timing_path(), "-group ap_clk"),
+        ("report_timing", texts.timing_path(), "-slack_greater_than 0"),
+    ],
+)
+def test_a_report_of_a_part_is_refused(tmp_path: Path, command: str, text: str, option: str) -> None:
+    part = text.replace(f"| Command      : {command}", f"| Command      : {command} -quiet {option}")
+    assert part != text
+    told = f"line 6: found the option {option.split()[0]}, which selects a part; expected a report of the whole design"
+    assert told in refused(tmp_path, "a.rpt", part)
+
+
+def test_a_head_is_whole(tmp_path: Path) -> None:
+    for key in ("Date", "Command", "Design", "Device"):
+        lines = [line for line in texts.utilization().split("\n") if not line.startswith(f"| {key} ")]
+        assert f"expected a line '| {key} : ...' in it" in refused(tmp_path, "a.rpt", "\n".join(lines))
 
 
 def test_power(tmp_path: Path) -> None:
@@ -230,110 +294,6 @@ def test_what_hls4ml_prints_is_two_reports(tmp_path: Path) -> None:
     assert "expected a row 'Total' in it" in refused(tmp_path, "net_csynth.rpt", cut)
     empty = refused(tmp_path, "net_csynth.rpt", printed + "\nCO-SIMULATION RESULT:\n\n")
     assert "nothing after CO-SIMULATION RESULT" in empty
-
-
-# ------------------------------------------------------------------------------------------------------- refusals
-
-TOLD_EARLY = {
-    "csynth.rpt",
-    "net_timing_routed.rpt",
-    "net_utilization_synth.rpt",
-    "net_utilization_placed.rpt",
-    "net_power_routed.rpt",
-}
-"""Kinds whose last part holds no figures: a cut in there gives the same report."""
-
-
-@pytest.mark.parametrize("name", list(texts.ALL))
-def test_a_cut_is_refused_or_gives_the_same_figures(tmp_path: Path, name: str) -> None:
-    text = texts.ALL[name]
-    whole_report = bare(read(tmp_path, name))
-    lines = [i + 1 for i, char in enumerate(text) if char == "\n"]
-    path, same = tmp_path / name, 0
-    for place in sorted({*range(0, len(text), 37), *lines}):
-        if not text[place:].strip():
-            continue
-        path.write_text(text[:place])
-        try:
-            found = report.read(path)
-        except ReportError:
-            continue
-        assert bare(found) == whole_report, place
-        same += 1
-    # XML can be cut nowhere; a table of one row without titles below ends with its own rule.
-    assert (same > 0) == (name in TOLD_EARLY), same
-
-
-def test_empty_binary_and_foreign_files(tmp_path: Path) -> None:
-    assert "line 1: found an empty file" in refused(tmp_path, "a.rpt", " \n\n")
-    (tmp_path / "b.rpt").write_bytes(b"Copyright\nx\0y")
-    with pytest.raises(ReportError, match="line 2: found a byte 0"):
-        report.read(tmp_path / "b.rpt")
-    with pytest.raises(ReportError, match="no such file"):
-        report.read(tmp_path / "none.rpt")
-    foreign = refused(tmp_path, "c.rpt", "Quartus Prime\nLogic utilization : 12\n")
-    assert "line 1: found a text that begins with 'Quartus Prime'" in foreign
-    assert "expected a csynth" in foreign
-    assert "XML of <project>" in refused(tmp_path, "csynth.xml", "<project>\n<x/></project>")
-    assert "a document type html" in refused(tmp_path, "csynth.xml", "<!DOCTYPE html>\n<html></html>")
-    assert "line 2: found XML that is cut or malformed" in refused(tmp_path, "csynth.xml", "<profile>\n<a></b>")
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "what"),
-    [
-        ("a_drc_routed.rpt", texts.other("report_drc -file a.rpt", "Report DRC"), "a DRC report"),
-        ("c.rpt", texts.other("report_clock_utilization", "Clock Utilization Report"), "a clock utilization report"),
-        ("io.rpt", texts.other("report_io -file io.rpt", "IO Information"), "an IO report"),
-        ("odd.rpt", texts.other("report_ssn", "Report SSN"), "'Report SSN', written by report_ssn"),
-        ("route.rpt", "Design Route Status\n    : # nets :\n", "a route status report"),
-        ("d.rpt", "\n\n" + "=" * 64 + "\n== Design Size Report\n", "a design size report"),
-        ("d.xml", '<design_size title="x"><item/></design_size>', "a design size report"),
-        ("vivado.log", "\n****** Vivado v2020.1 (64-bit)\nINFO: x\n", "the log of a tool's run"),
-        ("hls.log", "\n****** Vitis HLS - High-Level Synthesis v2022.2\n", "the log of a tool's run"),
-        ("csim.log", "INFO: [SIM 2] *************** CSIM start ***************\n", "the log of a C simulation"),
-    ],
-)
-def test_kinds_without_figures_say_what_they_are(tmp_path: Path, name: str, text: str, what: str) -> None:
-    with pytest.raises(NoFigures) as caught:
-        report.read(written(tmp_path, name, text))
-    assert f"found {what}" in str(caught.value)
-    assert "no totals of resources, clock, slack, latency or power" in str(caught.value)
-
-
-def test_mixed_up_files(tmp_path: Path) -> None:
-    csynth, used = texts.csynth_rpt(), texts.utilization()
-    message = refused(tmp_path, "net_utilization_synth.rpt", csynth)
-    assert "a csynth report in a file named 'net_utilization_synth.rpt'; expected a utilization report" in message
-    assert "a utilization report in a file named 'net_csynth.rpt'" in refused(tmp_path, "net_csynth.rpt", used)
-    assert "a report of synthesis" in refused(tmp_path, "net_utilization_placed.rpt", used)
-    for two in (csynth + used, used + csynth, csynth + csynth, used + used, texts.cosim() + texts.cosim()):
-        assert "which begins another report" in refused(tmp_path, "a.rpt", two)
-    inside = used.replace("2. BLOCKRAM\n---", "== Utilization Estimates\n2. BLOCKRAM\n---")
-    assert "'== Utilization Estimates', which begins another report" in refused(tmp_path, "a.rpt", inside)
-    swapped = used.replace("Utilization Design Information", "Timing Summary Report")
-    assert "'Timing Summary Report' under the head of report_utilization" in refused(tmp_path, "a.rpt", swapped)
-    # A function may be called like another kind of report.
-    assert read(tmp_path, "power_csynth.rpt", texts.csynth_rpt("power")).top == "power"
-    assert read(tmp_path, "utilization_timing_csynth.xml", texts.csynth_xml("timing", modules=False)).top == "timing"
-
-
-def test_errors_name_the_line(tmp_path: Path) -> None:
-    text = texts.csynth_rpt().replace("|Total                |6", "|Total                |x")
-    line = 1 + text[: text.index("|Total")].count("\n")
-    assert f"line {line}: found BRAM_18K 'x'" in refused(tmp_path, "net_csynth.rpt", text)
-    text = texts.csynth_rpt().replace("|Available  ", "|Avaliable  ")
-    assert "expected a row 'Available' in it" in refused(tmp_path, "net_csynth.rpt", text)
-    text = texts.csynth_rpt().replace("* Target device:  xcu250-figd2104-2L-e", "* Target device:  unknown")
-    assert "the name of a device" in refused(tmp_path, "net_csynth.rpt", text)
-    text = texts.csynth_xml().replace("<Part>xcu250-figd2104-2L-e</Part>\n", "")
-    assert "line 5: found an element <UserAssignments> without Part" in refused(tmp_path, "csynth.xml", text)
-    text = texts.csynth_xml().replace("<FF>1201</FF><LUT>4207</LUT><BRAM", "<FF>1201</FF><LUT>4208</LUT><BRAM")
-    assert "the totals" in refused(tmp_path, "csynth.xml", text)
-    text = texts.utilization().replace("2. BLOCKRAM\n---", "2. MEMORY\n---")
-    assert "expected the section '2. BLOCKRAM' of the table of contents" in refused(tmp_path, "a.rpt", text)
-    text = texts.csynth_summary().replace("report of 'net'", "x").replace("+ net*", "+ other*")
-    assert "a table whose first module is 'other'" in refused(tmp_path, "csynth.rpt", text)
 
 
 # ------------------------------------------------------------------------------------------------------- tables
@@ -392,11 +352,14 @@ def test_numbers(cell: str, value: float | None) -> None:
 
 
 def test_numbers_that_are_none() -> None:
-    for cell in ("<0.001", "12a", "1 2", "~0", "1,30"):
+    for cell in ("<0.001", "12a", "1 2", "~0", "1,30", "0,549", "1,543", "1,234.5"):
         with pytest.raises(ValueError, match="no number"):
             number(cell)
     with pytest.raises(ValueError, match="no whole number"):
         whole("1.5")
+    for parse in (count, whole):
+        with pytest.raises(ValueError, match="is below 0"):
+            parse("-5")
 
 
 @pytest.mark.parametrize(
@@ -456,6 +419,26 @@ def test_dates() -> None:
 )
 def test_parts(spelling: str, full: str) -> None:
     assert str(Part.parse(spelling)) == full
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "same"),
+    [
+        ("xcvu9pflgb2104-2", "xcvu9p-flgb2104-2-i", True),
+        ("7z020clg400-1", "xc7z020clg400-1", True),
+        ("xcvu9p-flgb2104", "xcvu9p-flgb2104-2L-e", True),
+        ("xcu250-figd2104-2l-e", "xcu250-figd2104-2L-e", True),
+        ("xcu250-figd2104-2-e", "xcu250-figd2104-2L-e", False),
+        ("xcu250-figd2104-2", "xcu250-figd2104-2L-e", False),
+        ("xcvu9p-flgb2104-2-i", "xcvu9p-flgb2104-2-e", False),
+        ("xcvu9p-flga2104-2-i", "xcvu9p-flgb2104-2-i", False),
+        ("xcu5", "xcu50", False),
+        ("Generic", "generic", True),
+        ("generic", "xcu50", False),
+    ],
+)
+def test_same_parts(found: str, expected: str, same: bool) -> None:
+    assert same_part(found, expected) is same_part(expected, found) is same
 
 
 def test_parts_together() -> None:

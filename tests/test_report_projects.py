@@ -83,7 +83,9 @@ def test_projects_that_disagree_are_refused(tmp_path: Path) -> None:
     assert "csynth.xml" in message
     assert "clock_target_ns" in broken("b", syn + "net_csynth.rpt", texts.csynth_rpt(target="4.00"))
     assert "found version" in broken("c", syn + "net_csynth.rpt", texts.csynth_rpt(version="2022.1"))
-    assert "found used.lut" in broken("d", syn + "csynth.rpt", texts.csynth_summary(lut="4208 (~0%)"))
+    assert "found used.lut" in broken("d", syn + "csynth.rpt", texts.csynth_summary(lut="4307 (~0%)"))
+    late = texts.csynth_summary(lut="4208 (~0%)", date="Tue Mar  5 14:26:09 2024")  # as near, and of another run
+    assert "found used.lut 4207" in broken("n", syn + "csynth.rpt", late)
     assert "latency_cycles_min 7 to 9" in broken("e", syn + "csynth.rpt", texts.csynth_summary(latency="10"))
     assert "which net does not call" in broken("f", syn + "odd_csynth.rpt", texts.csynth_rpt("odd", instances=()))
     assert "found summaries of net and two" in broken("g", syn + "csynth.xml", texts.csynth_xml("two", modules=False))
@@ -95,6 +97,63 @@ def test_projects_that_disagree_are_refused(tmp_path: Path) -> None:
     assert "no banner of a report" in broken("m", syn + "csynth.rpt", "cut before it began\n")
     manifest = broken("l", "hawq_flow.json", "{}")
     assert "found no digest" in manifest
+
+
+def test_a_summary_that_counts_a_little_otherwise(tmp_path: Path) -> None:
+    root = project(tmp_path / "net")
+    syn = root / "net_prj" / "solution1" / "syn" / "report"
+    written(syn, "csynth.rpt", texts.csynth_summary(lut="4211 (~0%)"))
+    found = report.read_project(root)[0]
+    assert found.used.lut == 4207
+    assert found.notes == ("csynth.rpt counts 4211 LUT, the top's own report 4207, which is taken",)
+    (syn / "net_csynth.rpt").unlink()  # csynth.xml has no date: nothing says that it is the same run
+    with pytest.raises(ReportError, match=r"found used\.lut 4207"):
+        report.read_project(root)
+
+
+def test_a_project_of_two_devices_says_so(tmp_path: Path) -> None:
+    root = project(tmp_path / "net", solution="solution1")
+    for path in (root / "solution1" / "impl").rglob("*_export.rpt"):
+        path.unlink()
+    written(root, "vivado_synth.rpt", texts.utilization(device="xcvu9pflgb2104-2"))
+    for found in (report.read_project(root), report.tree([root])[0]):
+        notes = {one.stage: one.notes for one in found}
+        assert notes["csynth"] == ("for another part: synthesis, xcvu9p-flgb2104-2",)
+        assert notes["synthesis"] == ("for another part: csynth, xcu250-figd2104-2L-e",)
+        assert notes["cosim"] == ("simulated: Verilog",)
+
+
+def test_results_that_were_kept(tmp_path: Path) -> None:
+    """As ``hls build`` keeps them: each step has its reports and the manifest of what it was run for."""
+    run = tmp_path / "run"
+    for plan, digests in (("a", ("1" * 64, "1" * 64)), ("b", ("2" * 64, "3" * 64))):
+        kept = run / plan / "project.synthesis"
+        written(kept / "csynth" / "reports", "net_csynth.rpt", texts.csynth_rpt())
+        written(kept / "synthesis" / "reports", "net_utilization_synth.rpt", texts.utilization())
+        for step, digest in zip(("csynth", "synthesis"), digests, strict=True):
+            written(kept / step, "hawq_flow.json", json.dumps({"digest": digest}))
+    reports, refusals = report.tree([run])
+    assert refusals == ()
+    found = {(Path(str(one.project)).relative_to(run).as_posix(), one.stage): one.digest for one in reports}
+    assert found == {
+        ("a/project.synthesis", "csynth"): "1" * 64,
+        ("a/project.synthesis", "synthesis"): "1" * 64,
+        ("b/project.synthesis", "csynth"): "2" * 64,
+        ("b/project.synthesis", "synthesis"): "3" * 64,  # the network changed, and one step was run again
+    }
+    kept = run / "a" / "project.synthesis"
+    for folder in (kept, kept / "csynth", kept / "csynth" / "reports"):
+        assert report.read_project(folder)[0].digest == "1" * 64
+        assert report.tree([folder])[0][0].digest == "1" * 64
+    assert [one.stage for one in report.read_project(kept)] == ["csynth", "synthesis"]
+    written(run / "b" / "project.synthesis" / "csynth", "hawq_flow.json", "{}")
+    reports, refusals = report.tree([run])
+    assert len(reports) == 3
+    assert "found no digest" in refusals[0].reason
+    written(kept / "again" / "reports", "net_csynth.rpt", texts.csynth_rpt())
+    written(kept / "again", "hawq_flow.json", json.dumps({"digest": "4" * 64}))
+    with pytest.raises(ReportError, match=r"found digests of different networks in .* and .*; expected one for csynth"):
+        report.read_project(kept)
 
 
 def test_projects_without_reports(tmp_path: Path) -> None:

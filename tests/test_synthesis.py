@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_vendor import DIGEST, PART, config, project, tool
+from fake_vendor import DIGEST, PART, config, only, project, run, tool
 
 from hawq_flow import store
 from hawq_flow.report import HlsReport
 from hawq_flow.synthesis import (
-    Build,
     Outcome,
     SynthesisConfig,
     SynthesisError,
@@ -30,18 +29,6 @@ from hawq_flow.synthesis import (
     reports,
     results,
 )
-
-
-def run(tmp: Path, body: str = "", *, name: str = "vitis_hls", told: list[str] | None = None, **changes: Any) -> Build:
-    """Build a project with one fake HLS tool."""
-    tool(tmp / "bin", name, body)
-    where = project(tmp / "project", backend="Vivado" if name == "vivado_hls" else "Vitis")
-    return build(where, config(tmp, **changes), None if told is None else told.append)
-
-
-def only(result: Build) -> Any:
-    (step,) = result.steps
-    return step
 
 
 @pytest.mark.parametrize(
@@ -130,6 +117,11 @@ FAULTS = {
     ),
     "other part": ("part=xc7z020clg400-1", Outcome.WRONG_REPORT, "for the part xc7z020-clg400-1; the project is for"),
     "other speed": ("part=xcvu9p-flga2104-3-e", Outcome.WRONG_REPORT, "the project is for xcvu9p-flga2104-2L-e"),
+    "other speed of the same start": (
+        "part=xcvu9p-flga2104-2",
+        Outcome.WRONG_REPORT,
+        "for the part xcvu9p-flga2104-2;",
+    ),
     "other clock": ("clock=4.00", Outcome.WRONG_REPORT, "a clock of 4.0 ns; the project is for 5.0 ns"),
     "other design": ("top=other", Outcome.WRONG_REPORT, "the design 'other'; the project's top is 'network'"),
     "other version": ("version=2020.2", Outcome.WRONG_REPORT, "by version 2020.2; the tool that ran is 2022.2"),
@@ -186,7 +178,8 @@ def test_a_hang_that_ignores_term_and_forks_is_ended(tmp_path: Path) -> None:
     body = f"trap '' TERM\nsetsid sh -c 'trap \"\" TERM; echo $$ >{tmp_path}/child; sleep 60' &\nsleep 60\n"
     started = time.monotonic()
     step = only(run(tmp_path, body, time_limit_s=0.5))
-    assert (step.outcome, "raise time_limit_s" in step.cause) == (Outcome.TIMED_OUT, True)
+    assert step.outcome is Outcome.TIMED_OUT
+    assert step.cause == "it ran longer than its limit of 0.5 s; raise time_limit_s in [synthesis]"
     assert time.monotonic() - started < 15
     child = int((tmp_path / "child").read_text())
     assert not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text()
@@ -235,6 +228,7 @@ def test_a_step_that_failed_stops_those_that_start_from_it(tmp_path: Path) -> No
     ("rtl", "outcome", "cause"),
     [
         ("echo 1 -2; echo 300000000 5", Outcome.DIFFERENT, "row 1: got 300000000 5, expected 300000000 4"),
+        ("echo 1 XX; echo 300000000 4", Outcome.DIFFERENT, "row 0: got 1 XX, expected 1 -2"),
         ("echo 1 -2", Outcome.DIFFERENT, "2 numbers came back, expected 2 rows of 2"),
         ("echo 1; echo -2.0; echo 3e8; echo 4", Outcome.OK, ""),  # a line for each output
     ],
@@ -259,8 +253,15 @@ def test_a_report_of_the_past_is_refused_by_its_own_date(tmp_path: Path) -> None
     [
         ("2024-05-03T12:00:01", False),
         ("2024-05-03T12:00:00+02:00", False),  # of the machine's own clock, whatever it calls its zone
-        ("2024-05-03T11:59:59", True),
-        ("2024-05-02", True),
+        ("2024-05-03T11:59:30", False),  # another machine's clock
+        ("2024-05-03T11:57:00", True),
+        ("2024-05-03T10:05:00", False),  # two zones to the west, five minutes after the start
+        ("2024-05-03T06:35:00", False),  # India's report, Greenwich's start
+        ("2024-05-03T10:20:00", False),  # a run of ten minutes
+        ("2024-05-03T10:27:00", True),  # in no zone a date of the run
+        ("2024-05-01T12:05:00", True),
+        ("2024-05-02", False),
+        ("2024-05-01", True),
         ("2024-05-03", False),
         (None, False),
         ("yesterday", True),
@@ -271,9 +272,9 @@ def test_dates_of_reports(date: str | None, refused: bool) -> None:
     started = datetime.datetime(2024, 5, 3, 12, 0, 0, 900000)
     if refused:
         with pytest.raises(results.WrongReport, match=r"a\.rpt"):
-            results.check_dates([found], started)
+            results.check_dates([found], started, 600.0)
     else:
-        results.check_dates([found], started)
+        results.check_dates([found], started, 600.0)
 
 
 def test_what_does_not_fit_stops_before_the_next_step(tmp_path: Path) -> None:
@@ -348,6 +349,37 @@ def test_words_about_licences_in_a_good_log_mean_nothing(tmp_path: Path) -> None
     assert causes.retried("no words on it")
 
 
+NOISE = "echo 'LM_LICENSE_FILE=2100@server'; echo 'INFO: license checked'; echo 'Killed 3 redundant registers'"
+NOISE += "; echo '// handles out of memory cases'; echo 'INFO: [x 1] no space left on device: line'"
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome", "cause"),
+    [
+        (f"{NOISE}; echo 'ERROR: [Synth 8-439] no module'; exit 1", Outcome.TOOL_ERROR, "[Synth 8-439] no module"),
+        (f"{NOISE}; exit 1", Outcome.TOOL_ERROR, "names no cause"),
+        ("echo 'ERROR: [Common 17-69] License Error: none'; exit 1", Outcome.LICENCE, "no licence was given"),
+        ("echo 'ERROR: [HLS 1] broke'; echo 'ERROR: [Common 17-69] License Error'; exit 1", Outcome.LICENCE, "given"),
+        ("echo 'ERROR: [HLS 207] license.h: x'; echo 'FLEXnet Licensing error:-5,1'; exit 1", Outcome.TOOL_ERROR, "x"),
+        (
+            "echo 'ERROR: [Place 30-640] This design requires more Slice LUTs cells than are available.'; exit 1",
+            Outcome.DOES_NOT_FIT,
+            "[Place 30-640] This design requires more Slice LUTs cells than are available: take narrower bits",
+        ),
+        (
+            "echo \"terminate called after throwing 'std::bad_alloc'\"; exit 134",
+            Outcome.OUT_OF_MEMORY,
+            "no more memory",
+        ),
+        ("echo 'ERROR: [Common 17-179] Fork failed: Cannot allocate memory'; exit 1", Outcome.OUT_OF_MEMORY, "memory"),
+    ],
+)
+def test_only_lines_that_complain_count(tmp_path: Path, body: str, outcome: Outcome, cause: str) -> None:
+    step = only(run(tmp_path, body, licence_retries=0))
+    assert step.outcome is outcome, step
+    assert cause in step.cause
+
+
 def test_licences_cap_what_runs_at_once_over_processes(tmp_path: Path) -> None:
     """Each tool notes how many run; with two licences and four projects in two processes never more than two do."""
     count = f"""mkdir -p {tmp_path}/running; touch {tmp_path}/running/$$
@@ -402,13 +434,15 @@ def test_an_unknown_banner_gives_no_version(tmp_path: Path) -> None:
             "project.tcl: part .*, clock 4 ns; hawq_flow.json",
         ),
         ("project.tcl", "set part", "set parts", "part is None"),
+        ("project.tcl", "set part", "\udcff", r"project/project\.tcl: is not UTF-8 text"),
+        ("network_test.cpp", "vector<float>", "\udcff", r"project/network_test\.cpp: is not UTF-8 text"),
         ("network_test.cpp", "vector<float>", "vector<half>", "not the test bench of hls4ml 1.3.0"),
     ],
 )
 def test_projects_that_are_none(tmp_path: Path, name: str, old: str, new: str, text: str) -> None:
     tool(tmp_path / "bin", "vitis_hls")
     path = project(tmp_path / "project") / name
-    path.write_text(path.read_text().replace(old, new))
+    path.write_text(path.read_text().replace(old, new), errors="surrogateescape")
     with pytest.raises(SynthesisError, match=text):
         build(tmp_path / "project", config(tmp_path))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +129,7 @@ def test_several_projects_are_named_apart(tmp_path: Path) -> None:
         ("csynth; exit 0", Outcome.TOOL_ERROR, "not at the end of its script"),
         ("finish", Outcome.NO_REPORT, "left no"),
         ("echo \"ERROR: [HLS 200-1023] Part 'x' is not installed.\"; exit 1", Outcome.MISSING_PART, "not installed"),
-        ("sleep 30", Outcome.TIMED_OUT, "stopped after"),
+        ("sleep 30", Outcome.TIMED_OUT, "ran longer than its limit of 1 s"),
         ("kill -KILL $$", Outcome.OUT_OF_MEMORY, "killed"),
         ("echo 'FLEXnet Licensing error:-15,570.'; exit 1", Outcome.LICENCE, "cannot be reached"),
     ],
@@ -233,6 +235,11 @@ def _other_result(pack: Path) -> None:
     sums(pack / RESULTS / "csynth")
 
 
+def _without_log(pack: Path) -> None:
+    (pack / RESULTS / "csynth/csynth.log").unlink()
+    sums(pack / RESULTS / "csynth")
+
+
 def _other_time(pack: Path) -> None:
     path = pack / RESULTS / "synthesis/result.json"
     data = json.loads(path.read_text())
@@ -247,10 +254,15 @@ def _other_time(pack: Path) -> None:
         (_forged_source, r"project: sources/firmware/network\.cpp: not what .* gives; the pack was changed"),
         (_forged_script, r"csynth\.tcl: not what .* gives"),
         (_forged_steps, r"synthesis\.tcl: not what .* gives"),
-        (lambda pack: (pack / "project/csynth.tcl").unlink(), r"project/csynth\.tcl: missing, or not in SHA256SUMS"),
-        (lambda pack: (pack / "project/more.tcl").write_text(""), r"project/more\.tcl: missing, or not in SHA256SUMS"),
+        (lambda pack: (pack / "project/csynth.tcl").unlink(), r"project/csynth\.tcl: missing; copy the whole"),
+        (
+            lambda pack: (pack / "project/more.tcl").write_text(""),
+            r"project/more\.tcl: not in SHA256SUMS; remove what was added",
+        ),
         (lambda pack: (pack / "SHA256SUMS").unlink(), "no SHA256SUMS; not a whole pack"),
         (_other_network, r"of the network cdcdcdcdcdcd; .* has projects of abababababab"),
+        (lambda pack: (pack / "SHA256SUMS").write_bytes(b"\xff"), "SHA256SUMS: is not UTF-8 text"),
+        (lambda pack: _without_log(pack), r"no csynth\.log; run build\.sh again"),
         (_report, r"network_csynth\.xml: changed since SHA256SUMS"),
         (_forged("xcvu9p-flga2104-2L-e", "xcvu9p-flga2104-3-e"), "the project is for xcvu9p-flga2104-2L-e"),
         (_forged(">5.00<", ">4.00<"), r"a clock of 4\.0 ns; the project is for 5\.0 ns"),
@@ -289,3 +301,77 @@ def test_a_simulation_that_differed_there(tmp_path: Path) -> None:
 def test_no_pack(tmp_path: Path) -> None:
     with pytest.raises(SynthesisError, match=r"pack\.json: unreadable"):
         collect(tmp_path, tmp_path)
+    with pytest.raises(SynthesisError, match=r"nosuch: no such folder; expected the pack"):
+        collect(tmp_path / "nosuch", tmp_path)
+    with pytest.raises(SynthesisError, match=r"nosuch: no such folder; expected the run"):
+        collect(tmp_path, tmp_path / "nosuch")
+
+
+def test_files_beside_what_was_packed_do_not_matter(there: Path) -> None:
+    (there / "pack/nohup.out").write_text("")
+    (there / "pack/.lock").mkdir()
+    (there / "pack/.lock/owner").write_text("elsewhere 1\n")
+    assert collect(there / "pack", there / "run")[0].ok
+
+
+# --- scripts that are interrupted, or run twice ----------------------------------------------------------------------
+
+
+def started(folder: Path, tools: Path, pid: Path) -> subprocess.Popen[str]:
+    """``build.sh`` at work: its tool has written ``pid``."""
+    environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder)}
+    process = subprocess.Popen(["./build.sh"], cwd=folder, env=environment, stdout=subprocess.DEVNULL, text=True)
+    end = time.monotonic() + 20
+    while not pid.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    return process
+
+
+def gone(pid: int) -> bool:
+    end = time.monotonic() + 5
+    path = Path(f"/proc/{pid}/stat")
+    while path.exists() and " Z " not in path.read_text() and time.monotonic() < end:
+        time.sleep(0.02)
+    return not path.exists() or " Z " in path.read_text()
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    """A pack whose tool sleeps the first time, and writes a report with other figures in the end."""
+    body = f"""[ -e {tmp_path}/pid ] && {{ work; finish; }}
+sleep 2 & echo $! >{tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; wait; lut=999"""
+    tool(tmp_path / "bin", "vitis_hls", body)
+    pack([project(tmp_path / "project")], tmp_path / "pack", config(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_script_that_is_interrupted_ends_its_tool(slow: Path, number: signal.Signals) -> None:
+    process = started(slow / "pack", slow / "bin", slow / "pid")
+    process.send_signal(number)
+    assert process.wait(15) == 128 + number
+    assert gone(int((slow / "pid").read_text()))
+    assert not (slow / "pack/.lock").exists()
+    assert not list((slow / "pack/results/project").glob("csynth"))
+
+
+def test_the_report_of_a_tool_that_outlived_its_script_is_nobodys(slow: Path) -> None:
+    """Killed with no chance to end its tool, which then writes a report while the next script runs."""
+    process = started(slow / "pack", slow / "bin", slow / "pid")
+    process.kill()
+    process.wait(5)
+    assert script(slow / "pack", slow / "bin").returncode == 0
+    assert gone(int((slow / "pid").read_text()))
+    time.sleep(0.3)
+    (found,) = collect(slow / "pack", slow)
+    assert [r.used.lut for r in found.reports] == [400]
+
+
+def test_a_second_script_in_a_folder_is_refused(slow: Path) -> None:
+    process = started(slow / "pack", slow / "bin", slow / "pid")
+    done = script(slow / "pack", slow / "bin")
+    assert done.returncode == 2
+    assert f"another build.sh (process {process.pid} on " in done.stderr
+    assert "if it has ended, remove" in done.stderr
+    assert process.wait(15) == 0
+    assert collect(slow / "pack", slow)[0].ok

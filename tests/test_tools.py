@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -84,7 +87,9 @@ def test_a_hang_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path)
     assert time.monotonic() - started < 20
     assert "started" in done.tail
     assert gone(int((tmp_path / "child").read_text()))
-    with pytest.raises(tools.ToolError, match=r"timed_out .*raise the time limit"):
+    with pytest.raises(
+        tools.ToolError, match=r"timed_out \(it ran longer than its limit of 0\.5 s; raise the time limit\)"
+    ):
         done.require("synthesize")
 
 
@@ -163,9 +168,7 @@ def test_the_memory_of_children_counts_together(tmp_path: Path) -> None:
 
 def test_pages_that_forks_share_count_once(tmp_path: Path) -> None:
     """Eight forks of one process of some 60 MB: 60 MB, though each one's resident set has them."""
-    body = (
-        "x=$(head -c 60000000 /dev/zero | tr '\\0' x)\nfor i in 1 2 3 4 5 6 7 8; do (sleep 0.5; true) & done\nwait"
-    )
+    body = "x=$(head -c 60000000 /dev/zero | tr '\\0' x)\nfor i in 1 2 3 4 5 6 7 8; do (sleep 0.5; true) & done\nwait"
     assert tools.run([script(tmp_path, body)], folder=tmp_path, timeout_s=20, memory_bytes=300 << 20).ok
 
 
@@ -219,6 +222,41 @@ def test_more_reasons(tmp_path: Path, body: str, outcome: Outcome) -> None:
     if outcome is Outcome.DISK_FULL:
         with pytest.raises(tools.ToolError, match="make room on the disk"):
             done.require("write")
+
+
+def test_another_thread_ends_a_run(tmp_path: Path) -> None:
+    stop = threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    with pytest.raises(KeyboardInterrupt):
+        tools.run([script(tmp_path, "echo $$ > pid; sleep 60")], folder=tmp_path, timeout_s=30, stop=stop)
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_killed_caller_takes_its_run_with_it(tmp_path: Path) -> None:
+    path = script(tmp_path, "sleep 60 & echo $! > new; mv new pid; wait")
+    code = f"""from hawq_flow import tools
+tools.run([{str(path)!r}], folder={str(tmp_path)!r}, timeout_s=60)"""
+    caller = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1])
+    end = time.monotonic() + 20
+    while not (tmp_path / "pid").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    caller.kill()
+    caller.wait(5)
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    assert not tools.disk_full(tmp_path)
+    code = "import resource, sys; from pathlib import Path; from hawq_flow import tools; "
+    code += "resource.setrlimit(resource.RLIMIT_FSIZE, (70000, 70000)); print(tools.disk_full(Path(sys.argv[1])))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "True\n"
 
 
 def test_a_memory_limit_is_above_0(tmp_path: Path) -> None:

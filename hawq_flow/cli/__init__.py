@@ -15,7 +15,7 @@ from rich.table import Table
 
 from hawq_flow import __version__
 from hawq_flow.cli import hardware
-from hawq_flow.cli.terminal import RichReporter, fail
+from hawq_flow.cli.terminal import RichReporter, fail, writable
 from hawq_flow.store import MANIFEST, open_artifact, write_atomic
 
 TRACEBACK = "HAWQ_FLOW_TRACEBACK"
@@ -218,7 +218,7 @@ def check(
     from hawq_flow import check_hls
 
     if repair is not None:
-        _writable(repair)
+        writable(repair)
     findings = check_hls.check(model)
     typer.echo(check_hls.markdown(findings), nl=False)
     if repair is None:
@@ -274,18 +274,12 @@ def export(
         "activations": activations,
     }
     options = {name: value for name, value in given.items() if value}
-    _writable(out)
+    writable(out)
     if not (network / "network.json").is_file() and (inside := sorted(network.glob("**/network.json"))):
         fail(f"{network}: no saved network itself; there are {', '.join(str(path.parent) for path in inside)}")
     model, certificate = write_form(IntegerNetwork.load(network), form, options, rows)
     write_atomic(out, model.SerializeToString(deterministic=True))
     typer.echo(equality.markdown(certificate, f"{out}: {form}, on drawn inputs"), nl=False)
-
-
-def _writable(file: Path) -> None:
-    """Refuse what is no place for a file before anything is computed for it."""
-    if file.is_dir():
-        fail(f"{file}: is a folder; name the ONNX file to write")
 
 
 def _pairs(texts: list[str], option: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from hawq_flow.cli.terminal import fail
+from hawq_flow.cli.terminal import fail, writable
 from hawq_flow.store import write_atomic
 
 hls = typer.Typer(help="Run vendor tools on HLS projects, here or elsewhere.", no_args_is_help=True)
@@ -21,7 +21,7 @@ Steps = Annotated[
     typer.Option("--step", help="csynth, cosim, export, synthesis, implementation; may be repeated. Default: csynth."),
 ]
 Settings = Annotated[
-    Path | None, typer.Option("--config", help="An experiment's TOML whose [synthesis] section is taken.")
+    Path | None, typer.Option("--config", help="An experiment's TOML whose \\[synthesis] section is taken.")
 ]
 Projects = Annotated[list[Path], typer.Argument(help="HLS projects, or folders that hold some.")]
 
@@ -69,7 +69,7 @@ def _ended(builds: Any) -> None:
             figures = ", ".join(f"{name} {value:,.0f}" for name, value in used.items())
             cycles = timing.latency_cycles_max
             _say(f"    {found.stage}: {figures}" + (f", latency {cycles} cycles" if cycles is not None else ""))
-    failed = [(built, step) for built in builds for step in built.steps if step.outcome.value not in ("ok", "not run")]
+    failed = [(built, step) for built in builds for step in built.steps if step.outcome.value != "ok"]
     if failed:
         built, step = failed[0]
         said = f"\nThe end of its log:\n{step.tail}" if step.tail else ""
@@ -134,6 +134,8 @@ def reports(
             fail(f"{path}: no such file or folder")
     if form == "parquet" and out is None:
         fail("--as parquet needs --out FILE: Parquet is no text", code=2)
+    if out is not None:
+        writable(out)
     found, refused = report.tree(folders)
     text = report.write_table(report.table(found, devices.find, modules=modules), form, out)
     if out is None:
@@ -176,9 +178,14 @@ def rtl(
     if out.exists():
         fail(f"{out}: exists; Verilog is written whole, into a new folder. Remove it or choose another")
     found = IntegerNetwork.load(_saved(network))
+    writable(out)
     design = generate(
         found,
-        RtlConfig(int(pipeline) if pipeline.isdigit() else pipeline, dsp_threshold=dsp_threshold, optimizer=optimizer),
+        RtlConfig(
+            int(pipeline) if pipeline.isascii() and pipeline.isdigit() else pipeline,
+            dsp_threshold=dsp_threshold,
+            optimizer=optimizer,
+        ),
     )
     write(design, out)
     whole = f"latency {design.latency} cycles, interval 1" if design.text is not None else "not wholly unrolled: no top"
@@ -269,6 +276,9 @@ def calibrate(
     from hawq_flow.network import IntegerNetwork
     from hawq_flow.to_hls import HlsConfig, read_manifest
 
+    for file in (out, figure):
+        if file is not None:
+            writable(file)
     saved = {}
     for path in sorted(networks.glob("**/network.json")):
         loaded = IntegerNetwork.load(path.parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
@@ -74,3 +75,10 @@ def fail(text: str, code: int = 1) -> NoReturn:
     console.print("error:", style="red", end=" ")
     console.print(text, markup=False, soft_wrap=True)  # texts hold brackets and paths: neither tags nor wrapping
     sys.exit(code)
+
+
+def writable(file: Path) -> None:
+    """Refuse what is no place for a file before anything is computed for it; the folder it goes into is made."""
+    if file.is_dir():
+        fail(f"{file}: is a folder; name the file to write")
+    file.parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from typing import Any
 
 from hawq_flow import equality, store, summary
 from hawq_flow.config import check_layers
-from hawq_flow.flow.figures import firmware_figures, hardware_figures, write_report
+from hawq_flow.flow.figures import firmware_figures, hardware_figures, kept_budgets, write_report
 from hawq_flow.flow.making import FlowError, once
 from hawq_flow.flow.variants import BASELINE, Variants
 from hawq_flow.plan import bops
@@ -59,6 +59,7 @@ class Flow(Variants):
 
     def _run_data(self) -> None:
         self.data()
+        self.coefficients  # noqa: B018  a file that is not there is said before training
         check_layers(self.experiment.allocate, [stage.name for stage in self.topology.layers])
         for section, name in ((self.experiment.train, "train"), (self.experiment.qat, "qat")):
             steps = section.epochs * math.ceil(len(self.split.train) / section.batch_size)
@@ -179,6 +180,9 @@ class Flow(Variants):
             raise FlowError("\n".join(failed))
 
     def _run_report(self) -> None:
+        for name in self.mixed_names:
+            for kept in kept_budgets(self, name):
+                self.reporter.warning(f"{name}: {summary.budget(kept)}")
         artifact = self.report()
         self.reporter.result(f"report: {artifact.path / 'report.md'}")
 

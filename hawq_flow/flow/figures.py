@@ -100,8 +100,40 @@ def plan_figures(flow: Variants, name: str) -> dict[str, Any]:
         },
         "digest": flow.network(name).digest,
         "plan": plan.to_dict(),
+        "budgets": kept_budgets(flow, name),
         "estimates": {stage: _estimated(flow.estimated(name, stage)) for stage in estimate.STAGES},
     }
+
+
+def kept_budgets(flow: Variants, name: str) -> list[dict[str, Any]]:
+    """Budgets in hardware units of a mixed plan, once it is trained: what was asked, estimated, and measured if it was.
+
+    Measured figures are Yosys', and so are only set beside budgets of the stage "open".
+    """
+    section = flow.experiment.allocate
+    if name not in flow.mixed_names or not section.hardware_budgets:
+        return []
+    allocated = flow.plan_artifact(name).json("allocation.json")["budgets"]
+    total = flow.estimated(name, section.stage).total
+    measured: dict[str, float] = {}
+    if section.stage == "open" and name in flow.experiment.rtl_plans and not flow.without_yosys:
+        report = flow.synthesis(name).json("synthesis.json")["report"]
+        measured = {
+            "lut": report["used"]["lut"],
+            "ff": report["used"]["ff"],
+            "latency_cycles": report["timing"]["latency_cycles_max"],
+        }
+    return [
+        {
+            "budget": budget,
+            "stage": section.stage,
+            "limit": allocated[budget]["limit"],
+            "before_training": allocated[budget]["used"],
+            "trained": getattr(total, budget).value,
+            "measured": measured.get(budget),
+        }
+        for budget in section.hardware_budgets
+    ]
 
 
 def _estimated(found: estimate.Estimate) -> dict[str, Any]:

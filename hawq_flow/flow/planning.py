@@ -188,12 +188,13 @@ class Planning(Inputs):
         def build(folder: Path) -> None:
             try:
                 found, front = choose.mixed_plan(
-                    self.topology.shapes, self._terms, section, self.experiment.plans, name, self._cost_tables
+                    self.topology.shapes, self._terms, section, self.experiment.plans, name, self.cost_tables
                 )
             except allocate.InfeasibleError as error:
                 limit = section.named_budgets[name]
-                share = f" ({limit:g} of {self.plan_names[0]}'s)" if limit is not None and limit <= 1 else ""
-                raise FlowError(f"plan {name}: budget of BOPs {limit}{share}: {error}") from error
+                share = f" of {self.plan_names[0]}'s" if limit is not None and limit <= 1 else ""
+                asked = "" if limit is None else f"budget of BOPs {limit:g}{share}: "
+                raise FlowError(f"plan {name}: {asked}{error}") from error
             write(folder / "plan.json", found.plan.to_json())
             write(folder / "allocation.json", found.to_json())
             certain = self._certainty(found)
@@ -238,7 +239,7 @@ class Planning(Inputs):
         )
 
     @cached_property
-    def _cost_tables(self) -> Mapping[str, allocate.CostTable]:
+    def cost_tables(self) -> Mapping[str, allocate.CostTable]:
         """Estimated costs by budget, layer and widths; none where no budget is in hardware units."""
         section, plans, shapes = self.experiment.allocate, self.experiment.plans, self.topology.shapes
         if not section.hardware_budgets:
@@ -267,7 +268,7 @@ class Planning(Inputs):
             weights=self._integers,
             coefficients=self.coefficients,
         )
-        return choose.certainty(found, whole, choose.hardware_limits(shapes, section, plans, self._cost_tables))
+        return choose.certainty(found, whole, choose.hardware_limits(shapes, section, plans, self.cost_tables))
 
     def plan(self, name: str) -> BitPlan:
         """One of the plans, by name."""

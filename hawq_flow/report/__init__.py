@@ -9,6 +9,7 @@ from hawq_flow.report.merge import merge
 from hawq_flow.report.project import Refusal, read_project, tree
 from hawq_flow.report.read import read, read_all
 from hawq_flow.report.schema import Foreign, HlsReport, NoFigures, ReportError, Resources, Row, Stage, Timing
+from hawq_flow.report.values import same_part
 
 __all__ = [
     "Capacity",
@@ -26,6 +27,7 @@ __all__ = [
     "read",
     "read_all",
     "read_project",
+    "same_part",
     "table",
     "tree",
     "write_table",

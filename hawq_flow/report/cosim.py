@@ -23,8 +23,8 @@ def read_cosim(text: Text) -> HlsReport:
         If the table is cut, no language was simulated, or one failed: a failed simulation measures nothing.
     """
     start = text.need(BANNER, "Report time : ...")
-    simulator = text.need(r"Simulation tool\s*:", "Simulation tool : ...", start)
-    table = box(text, simulator)
+    simulator = text.find(r"Simulation tool\s*:", start)  # until 2017 there was no such line
+    table = box(text, start)
     if table is None:
         text.cut("the table of latencies")
     must_not_end_in_a_table(text)
@@ -49,7 +49,7 @@ def read_cosim(text: Text) -> HlsReport:
     date, notes = date_of(text.lines[start].partition(":")[2].strip())
     return HlsReport(
         stage="cosim",
-        tool=text.lines[simulator].partition(":")[2].strip().rstrip("."),
+        tool="unknown simulator" if simulator is None else text.lines[simulator].partition(":")[2].strip().rstrip("."),
         date=date,
         timing=next(iter(timings.values())),
         sources=(text.name,),

@@ -9,23 +9,26 @@ whose columns vary with version and device. The file always ends with the sectio
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from hawq_flow.report.figures import HLS_RESOURCES, cell, date_of, part_of, resources
+from hawq_flow.report.figures import HLS_RESOURCES, cell, complete, date_of, part_of, resources
 from hawq_flow.report.schema import HlsReport, Resources, Row, Timing
 from hawq_flow.report.text import Table, TableRow, Text, box, must_not_end_in_a_table, quoted
-from hawq_flow.report.values import nanoseconds, number, whole
+from hawq_flow.report.values import count, nanoseconds, whole
 
 BANNER = r"^== (Vivado|Vitis) HLS Report for '(.+)'$"
 
 
-def general(text: Text, start: int) -> dict[str, tuple[int, str]]:
-    """The lines ``* Key: value`` under a banner: key -> (line, value); those that are needed are checked."""
+def general(
+    text: Text, start: int, keys: Sequence[str] = ("Date", "Version", "Target device")
+) -> dict[str, tuple[int, str]]:
+    """The lines ``* Key: value`` under a banner: key -> (line, value); ``keys`` must be there."""
     found: dict[str, tuple[int, str]] = {}
     for index in range(start, min(start + 16, len(text.lines))):
         match = re.match(r"\*\s+([A-Z][\w ]*?):\s*(.*?)\s*$", text.lines[index].strip())
         if match:
             found.setdefault(match[1], (index, match[2]))
-    for key in ("Date", "Version", "Target device"):
+    for key in keys:
         if not found.get(key, (0, ""))[1]:
             text.fail(min(start + 15, text.last), "the end of the report's head", f"a line '* {key}: ...' in it")
     return found
@@ -93,7 +96,11 @@ def clocks(text: Text, table: Table) -> tuple[float | None, float | None, float 
 
 
 def latency(table: Table, row: TableRow) -> Timing:
-    """Latency and interval of a row, whatever the table has of them."""
+    """Latency and interval of a row; in ns where the layout has them. ``ReportError`` if a column is missing."""
+    for end in ("min", "max"):
+        table.column(f"Latency (cycles) {end}", f"Latency {end}"), table.column(f"Interval {end}")
+    if table.has("Latency (cycles) min"):
+        table.column("Latency (absolute) min"), table.column("Latency (absolute) max")
     return Timing(
         latency_cycles_min=cell(table, row, whole, "Latency (cycles) min", "Latency min"),
         latency_cycles_max=cell(table, row, whole, "Latency (cycles) max", "Latency max"),
@@ -113,7 +120,6 @@ def _timing(text: Text, start: int, stop: int) -> Timing:
     summary = box(text, cycles, stop)
     if summary is None or len(summary.rows) != 1:
         text.fail(cycles, "no table of one row", "one under + Latency, * Summary:")
-    summary.column("Latency (cycles) min", "Latency min"), summary.column("Interval max")
     found = latency(summary, summary.rows[0])
     return Timing(
         latency_cycles_min=found.latency_cycles_min,
@@ -132,20 +138,21 @@ def _resources(table: Table, row: TableRow) -> Resources:
     return resources(
         table.text,
         row.index,
-        [(HLS_RESOURCES[title], cell(table, row, number, title)) for title in table.titles if title in HLS_RESOURCES],
+        [(HLS_RESOURCES[title], cell(table, row, count, title)) for title in table.titles if title in HLS_RESOURCES],
     )
 
 
 def _utilization(text: Text, table: Table) -> tuple[Resources, Resources, Resources]:
-    for field in ("LUT", "FF"):
-        table.column(field)
     table.need_row("Utilization (%)")  # the last row, so that nothing before it is missing
     total, available = table.need_row("Total"), table.need_row("Available")
     slr = table.row("Available SLR")
-    used = _resources(table, total)
-    if used.lut is None or used.ff is None:
-        text.fail(total.index, quoted(text.lines[total.index]), "the totals of LUT and FF")
-    return used, _resources(table, available), _resources(table, slr) if slr else Resources()
+    if (slr is None) != (table.row("Utilization SLR (%)") is None):
+        text.fail(table.stop - 1, "one row of 'Available SLR' and 'Utilization SLR (%)'", "both or neither")
+    return (
+        complete(text, total.index, _resources(table, total), "the row Total"),
+        complete(text, available.index, _resources(table, available), "the row Available"),
+        complete(text, slr.index, _resources(table, slr), "the row Available SLR") if slr else Resources(),
+    )
 
 
 def _instances(text: Text, start: int, stop: int) -> Table | None:

@@ -10,10 +10,10 @@ import re
 from typing import Any
 
 from hawq_flow.report.csynth_rpt import clocks, general, version_of
-from hawq_flow.report.figures import HLS_RESOURCES, cell, date_of, part_of, resources
+from hawq_flow.report.figures import HLS_RESOURCES, cell, date_of, parsed, part_of, resources
 from hawq_flow.report.schema import HlsReport, Resources, Row, Timing
 from hawq_flow.report.text import Table, TableRow, Text, box, must_not_end_in_a_table, quoted
-from hawq_flow.report.values import nanoseconds, number, whole
+from hawq_flow.report.values import count, nanoseconds, whole
 
 BANNER = r"^== Synthesis Summary Report of '(.+)'$"
 NOTE = "csynth.rpt prints one latency and one interval: both ends have it"
@@ -72,7 +72,7 @@ def read_csynth_summary(text: Text) -> HlsReport:
 
 
 def _modules(text: Text, table: Table) -> list[Row]:
-    for title in ("Latency (cycles)", "Latency (ns)", "Interval", "FF", "LUT"):
+    for title in ("Latency (cycles)", "Latency (ns)", "Interval", "BRAM", "DSP", "FF", "LUT"):
         table.column(title)
     rows: list[Row] = []
     path: list[tuple[int, str]] = []
@@ -86,7 +86,7 @@ def _modules(text: Text, table: Table) -> list[Row]:
         path.append((depth, match[3]))
         if match[2] == "+":
             rows.append(Row(match[3], "/".join(name for _, name in path), _resources(table, row), _timing(table, row)))
-    if rows and (rows[0].used.lut is None and rows[0].used.ff is None):
+    if rows and (rows[0].used.lut is None or rows[0].used.ff is None):
         text.fail(table.rows[0].index, quoted(text.lines[table.rows[0].index]), "the totals of FF and LUT")
     return rows
 
@@ -95,7 +95,7 @@ def _resources(table: Table, row: TableRow) -> Resources:
     return resources(
         table.text,
         row.index,
-        [(HLS_RESOURCES[title], cell(table, row, number, title)) for title in table.titles if title in HLS_RESOURCES],
+        [(HLS_RESOURCES[title], cell(table, row, count, title)) for title in table.titles if title in HLS_RESOURCES],
     )
 
 
@@ -103,7 +103,7 @@ def _ends(table: Table, row: TableRow, parse: Any, title: str) -> tuple[Any, Any
     """Both ends of a figure that is printed once, or as a range ``10 ~ 20``."""
     pieces = row.cells[table.column(title)].split("~")
     if len(pieces) == 2 and all(piece.strip() for piece in pieces):
-        low, high = (parse(piece) for piece in pieces)
+        low, high = (parsed(table.text, row.index, piece, parse, title) for piece in pieces)
         return low, high
     value = cell(table, row, parse, title)
     return value, value

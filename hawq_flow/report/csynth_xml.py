@@ -10,14 +10,17 @@ from __future__ import annotations
 import re
 
 from hawq_flow.report.csynth_rpt import version_of
-from hawq_flow.report.figures import HLS_RESOURCES, parsed, part_of, resources
-from hawq_flow.report.schema import HlsReport, Resources, Row, Stage, Timing
+from hawq_flow.report.figures import HLS_RESOURCES, complete, date_of, parsed, part_of, resources
+from hawq_flow.report.schema import NOT_MET, HlsReport, Resources, Row, Stage, Timing
 from hawq_flow.report.text import quoted
-from hawq_flow.report.values import nanoseconds, number, whole
+from hawq_flow.report.values import count, nanoseconds, number, whole
 from hawq_flow.report.xml import Element
 
 FIRST_VITIS = (2020, 2)
 """Vivado HLS ended with 2020.1; its XML and that of Vitis HLS 2020.1 differ by ``FlowTarget``."""
+
+FIRST_TIMES = (2019, 2)
+"""From this version at the latest, latencies are written in cycles and in time."""
 
 
 def read_csynth_xml(root: Element) -> HlsReport:
@@ -32,12 +35,15 @@ def read_csynth_xml(root: Element) -> HlsReport:
     version = root.need("ReportVersion/Version")
     user, estimates, area = root.need("UserAssignments"), root.need("PerformanceEstimates"), root.need("AreaEstimates")
     part, top = user.need("Part"), user.need("TopModelName").value.strip()
-    user.need("TargetClockPeriod"), estimates.need("SummaryOfTimingAnalysis/EstimatedClockPeriod")
+    user.need("TargetClockPeriod"), user.need("ClockUncertainty")
+    estimates.need("SummaryOfOverallLatency/Interval-min"), estimates.need("SummaryOfOverallLatency/Interval-max")
+    estimates.need("SummaryOfTimingAnalysis/EstimatedClockPeriod")
     number_of = version_of(text, version.index, version.value.strip())
     year, minor = (int(piece) for piece in number_of.split(".")[:2])
-    used = _resources(area.need("Resources"))
-    if used.lut is None or used.ff is None:
-        text.fail(area.need("Resources").index, "resources without LUT or FF", "both")
+    if (year, minor) >= FIRST_TIMES:
+        for path in ("Best-caseRealTimeLatency", "Worst-caseRealTimeLatency"):
+            estimates.need(f"SummaryOfOverallLatency/{path}")
+    used, available = _totals(area.need("Resources")), _totals(area.need("AvailableResources"))
     timing = _timing(estimates, user, user)
     modules = _modules(root)
     totals = used.figures()
@@ -52,7 +58,7 @@ def read_csynth_xml(root: Element) -> HlsReport:
         part=part_of(text, part.index, part.value),
         top=top,
         used=used,
-        available=_resources(area.need("AvailableResources")),
+        available=available,
         timing=timing,
         modules=tuple(row for row in modules if row.module != top),
         sources=(text.name,),
@@ -93,11 +99,15 @@ def _resources(element: Element) -> Resources:
         element.text,
         element.index,
         [
-            (HLS_RESOURCES[child.tag], parsed(element.text, child.index, child.value, number, child.tag))
+            (HLS_RESOURCES[child.tag], parsed(element.text, child.index, child.value, count, child.tag))
             for child in element.children
             if child.tag in HLS_RESOURCES
         ],
     )
+
+
+def _totals(element: Element) -> Resources:
+    return complete(element.text, element.index, _resources(element), f"an element <{element.tag}>")
 
 
 def _modules(root: Element) -> list[Row]:
@@ -146,12 +156,15 @@ def _instances(root: Element) -> dict[str, list[str]]:
 
 
 def read_export_xml(root: Element) -> HlsReport:
-    """``*_export.xml``: resources and clock after logic synthesis, or after implementation.
+    """``*_export.xml``, ``export_syn.xml``, ``export_impl.xml``: after logic synthesis, or after implementation.
+
+    The part, the date and the slacks are given where the version writes them.
 
     Raises
     ------
     ReportError
-        If it does not tell which of both it is, or has no resources or clock.
+        If it does not tell which of both it is, has no resources or clock, or does not say whether timing is met in
+        words known here.
     """
     text = root.text
     run, version = root.need("RunData/RUN_TYPE"), root.need("RunData/VIVADO_VERSION")
@@ -164,19 +177,33 @@ def read_export_xml(root: Element) -> HlsReport:
     match = re.match(r"v?\.?(\d{4}\.\d+(\.\d+)?)", version.value.strip())
     if match is None:
         text.fail(version.index, quoted(version.value), "a version like v.2020.1")
-    used = _resources(root.need("AreaReport/Resources"))
-    if used.lut is None or used.ff is None:
-        text.fail(root.need("AreaReport/Resources").index, "resources without LUT or FF", "both")
     available = root.find("AreaReport/AvailableResources")
+    said = {item.attributes.get("NAME", "").lower(): item for item in root.all("GeneralInfo/item")}
+    part, written = said.get("target device"), said.get("report date") or said.get("date")
+    date, notes = date_of(written.attributes.get("VALUE") if written else None)
+    wns, tns = (
+        None if (found := timing.find(name)) is None else parsed(text, found.index, found.value, number, name)
+        for name in ("WNS_FINAL", "TNS_FINAL")
+    )
+    met = timing.find("TIMING_MET")
+    if met is not None and met.value.strip().upper() not in ("TRUE", "FALSE"):
+        text.fail(met.index, f"TIMING_MET {quoted(met.value)}", "TRUE or FALSE")
+    if (met is not None and met.value.strip().upper() == "FALSE") or (wns is not None and wns < 0):
+        notes = (*notes, NOT_MET)
     return HlsReport(
         stage=stage,
         tool="Vivado",
         version=match[1],
-        used=used,
-        available=_resources(available) if available is not None else Resources(),
+        part=None if part is None else part_of(text, part.index, part.attributes.get("VALUE", "")),
+        date=date,
+        used=_totals(root.need("AreaReport/Resources")),
+        available=_totals(available) if available is not None else Resources(),
         timing=Timing(
             clock_target_ns=parsed(text, target.index, target.value, nanoseconds, target.tag),
             clock_estimate_ns=parsed(text, achieved.index, achieved.value, nanoseconds, achieved.tag),
+            wns_ns=wns,
+            tns_ns=tns,
         ),
         sources=(text.name,),
+        notes=notes,
     )

@@ -33,7 +33,12 @@ def parsed(text: Text, index: int, cell: str, parse: Callable[[str], T], what: s
     try:
         return parse(cell)
     except ValueError:
-        text.fail(index, f"{what} {quoted(cell)}", "a figure, or a mark that there is none")
+        expected = "a figure, or a mark that there is none"
+        if "," in cell:
+            expected = "a figure with a decimal point and without separators; run the tool with LC_ALL=C"
+        elif cell.strip().startswith("-"):
+            expected = "a figure that is not below 0, or a mark that there is none"
+        text.fail(index, f"{what} {quoted(cell)}", expected)
 
 
 def resources(text: Text, index: int, figures: Iterable[tuple[str, float | None]]) -> Resources:
@@ -45,6 +50,18 @@ def resources(text: Text, index: int, figures: Iterable[tuple[str, float | None]
         if kept.setdefault(name, value) != value:
             text.fail(index, f"two figures of {name}: {kept[name]} and {value}", "one")
     return Resources(**kept)
+
+
+def complete(text: Text, index: int, found: Resources, what: str, *names: str) -> Resources:
+    """``found``; ``ReportError`` about line ``index`` unless it has a figure of each of ``names``: its kind always has.
+
+    Without ``names``: LUT, FF, DSP and block RAM.
+    """
+    missing = [name for name in names or ("lut", "ff", "dsp", "bram18") if getattr(found, name) is None]
+    if missing:
+        known = ", ".join(found.figures()) or "nothing"
+        text.fail(index, f"{what} with figures of {known}", f"a figure of {', '.join(missing)} too: a row is lost")
+    return found
 
 
 def cell(table: Table, row: TableRow, parse: Callable[[str], Any], *titles: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from datetime import datetime, timedelta
 
 from hawq_flow.report.csynth_summary import NOTE
 from hawq_flow.report.schema import HlsReport, ReportError, Resources, Row, Timing
@@ -11,6 +12,11 @@ from hawq_flow.report.values import Part
 
 _TOLERANCE = 5.1e-3
 """Relative, of latencies in ns: tools print three decimals of a unit, so 0.105 us may be 104.6 ns."""
+
+_RUN = timedelta(minutes=10)
+"""Within this, the reports of one run of HLS are written."""
+_FEW, _SHARE = 4, 0.01
+"""Of LUTs or flip-flops, absolute and relative: what the summary of a run may count otherwise than its report."""
 
 
 def merge(reports: Sequence[HlsReport], where: str) -> HlsReport:
@@ -29,6 +35,8 @@ def merge(reports: Sequence[HlsReport], where: str) -> HlsReport:
         If two reports differ in stage, tool, version, part, top, clock or any other figure; both files are named.
         Latencies in ns may differ by the digits that are not printed. Vivado HLS prints the interval of a top that is
         not pipelined as its latency in the .rpt, and as one more, which is right, in csynth.xml: the latter is taken.
+        Of one run of Vitis HLS, csynth.rpt may count a few LUTs and flip-flops otherwise than the top's own report
+        (of a loop that rewinds): the latter is taken, and a note tells both.
     """
     # A summary prints one latency for two ends, so what tells both goes first and it is checked to lie between.
     order = sorted(reports, key=lambda report: NOTE in report.notes)
@@ -53,6 +61,9 @@ def _pair(one: HlsReport, two: HlsReport, where: str) -> HlsReport:
         part = str(both)
     between = NOTE in two.notes and NOTE not in one.notes
     notes = tuple(dict.fromkeys(n for n in (*one.notes, *two.notes) if not (between and n == NOTE)))
+    if between and _one_run(one, two):
+        two, told = _as_reported(one, two)
+        notes += told
     return replace(
         one,
         tool=same("tool", one.tool, two.tool) or one.tool,
@@ -73,6 +84,24 @@ def _pair(one: HlsReport, two: HlsReport, where: str) -> HlsReport:
         notes=notes,
         project=same("project", one.project, two.project),
     )
+
+
+def _one_run(one: HlsReport, two: HlsReport) -> bool:
+    """Whether both were written within minutes."""
+    if one.date is None or two.date is None:
+        return False
+    return abs(datetime.fromisoformat(one.date) - datetime.fromisoformat(two.date)) <= _RUN
+
+
+def _as_reported(one: HlsReport, two: HlsReport) -> tuple[HlsReport, tuple[str, ...]]:
+    """A summary with the LUTs and flip-flops of the top's own report where they nearly agree, and notes of both."""
+    notes = []
+    for name in ("lut", "ff"):
+        own, other = getattr(one.used, name), getattr(two.used, name)
+        if None not in (own, other) and own != other and abs(own - other) <= max(_FEW, _SHARE * own):
+            two = replace(two, used=replace(two.used, **{name: own}))
+            notes.append(f"csynth.rpt counts {other} {name.upper()}, the top's own report {own}, which is taken")
+    return two, tuple(notes)
 
 
 def _differ(one: HlsReport, two: HlsReport, where: str, name: str, first: object, second: object) -> None:

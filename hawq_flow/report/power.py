@@ -8,7 +8,7 @@ from hawq_flow.report.figures import parsed
 from hawq_flow.report.schema import HlsReport
 from hawq_flow.report.text import Text, box, must_not_end_in_a_table
 from hawq_flow.report.utilization import contents
-from hawq_flow.report.values import number
+from hawq_flow.report.values import count
 from hawq_flow.report.vivado import Head, begin, stage_of
 
 
@@ -32,7 +32,7 @@ def read_power(text: Text, head: Head) -> HlsReport:
         if key not in figures:
             text.fail(table.stop - 1, "the end of the table", f"a row {key!r} in it")
         index, value = figures[key]
-        found[key] = parsed(text, index, value, number, key)
+        found[key] = parsed(text, index, value, count, key)
     report = begin(text, head, stage_of(text, head))
     confidence = figures.get("Confidence Level", (0, ""))[1]
     return replace(

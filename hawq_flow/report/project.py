@@ -1,9 +1,10 @@
 """Folders: the reports of one HLS project by stage, and every project of a folder tree.
 
 Known layouts: an hls4ml or hawq_flow project (``NAME_prj/solution1/syn/report``, ``vivado_synth.rpt`` beside), a plain
-solution of Vivado HLS, Vitis HLS or the Vitis IDE (``syn/report``, ``sim/report``, ``impl/report``), and a folder that
-just holds report files. What tools leave behind in their working folders (hidden ones, ``impl/verilog``, ``sim/wrapc``)
-is not looked into: those are reports of steps and of wrappers, and their results stand in the folders named.
+solution of Vivado HLS, Vitis HLS or the Vitis IDE (``syn/report``, ``sim/report``, ``impl/report``), what ``hls build``
+keeps of a project (``PROJECT.synthesis/STEP/reports``), and a folder that just holds report files. What tools leave
+behind in their working folders (hidden ones, ``impl/verilog``, ``sim/wrapc``) is not looked into: those are reports of
+steps and of wrappers, and their results stand in the folders named.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from pathlib import Path
 from hawq_flow.report.merge import merge, with_modules
 from hawq_flow.report.read import claimed, read_all
 from hawq_flow.report.schema import Foreign, HlsReport, NoFigures, ReportError
-from hawq_flow.report.values import Part
+from hawq_flow.report.values import Part, same_part
 
 MANIFEST = "hawq_flow.json"
-"""Beside a project made by this package: it tells the digest of the network."""
+"""In a project made by this package, and beside the reports kept of one: it tells the digest of the network."""
+KEPT = "reports"
+"""Folder of the reports of one step that were kept, in a folder named after the step."""
 
 _REPORTS = re.compile(r"(syn|sim|impl|csim)/report(/(verilog|vhdl|systemc))?$")
 _WORK = re.compile(
@@ -65,8 +68,7 @@ def read_project(folder: str | Path) -> tuple[HlsReport, ...]:
     if not reports:
         named = f"; refused: {refusals[0].reason}" if refusals else ""
         raise ReportError(f"{root}: found no report in it{named}; expected those of one project")
-    digest = _digest(root)
-    return tuple(replace(_stage(group, str(root)), digest=digest, project=str(root)) for group in _by_stage(reports))
+    return _noted([_in_project(_stage(group, str(root)), root) for group in _by_stage(reports)])
 
 
 def tree(paths: Iterable[str | Path]) -> tuple[tuple[HlsReport, ...], tuple[Refusal, ...]]:
@@ -92,15 +94,14 @@ def tree(paths: Iterable[str | Path]) -> tuple[tuple[HlsReport, ...], tuple[Refu
         for project, files in projects.items():
             found, refused = _read_files(files)
             refusals += refused
-            digest = _digest(project)
+            merged: list[HlsReport] = []
             for group in _by_stage(found):
                 for design in _by_design(group):
                     try:
-                        merged = _stage(design, str(project))
+                        merged.append(_in_project(_stage(design, str(project)), project))
                     except ReportError as error:
                         refusals.append(Refusal(str(project), str(error)))
-                    else:
-                        reports.append(replace(merged, digest=digest, project=str(project)))
+            reports += _noted(merged)
     return tuple(reports), tuple(refusals)
 
 
@@ -134,8 +135,10 @@ def _read_files(files: Sequence[Path]) -> tuple[list[HlsReport], list[Refusal]]:
 
 
 def _project_of(path: Path, root: Path) -> Path:
-    """The project a file belongs to: the folder above the solution's, or the file's own folder."""
+    """The project a file belongs to: the folder above the solution's or the steps', or the file's own folder."""
     folder = path.parent
+    if folder.name == KEPT and folder != root and (folder.parent / MANIFEST).is_file():
+        return folder.parent if folder.parent == root else folder.parents[1]
     match = _REPORTS.search(folder.as_posix())
     if match is None:
         return folder
@@ -150,15 +153,35 @@ def _project_of(path: Path, root: Path) -> Path:
     return project
 
 
-def _digest(project: Path) -> str | None:
-    """The network's digest, where the project was made by this package."""
-    above = [project]
-    for folder in (project, project.parent):  # within a project: NAME_prj, or NAME_prj/solution1
-        if folder.name.endswith("_prj"):
-            above.append(folder.parent)
-    path = next((folder / MANIFEST for folder in above if (folder / MANIFEST).is_file()), None)
-    if path is None:
-        return None
+def _in_project(report: HlsReport, project: Path) -> HlsReport:
+    """The report with its project, and the network's digest where the project was made by this package.
+
+    Reports that were kept have their own manifest, as steps may have been run for different networks.
+    """
+    kept = dict.fromkeys(Path(source).parents[1] for source in report.sources if Path(source).parent.name == KEPT)
+    # Within a project: NAME_prj, or NAME_prj/solution1.
+    above = [project, *(folder.parent for folder in (project, project.parent) if folder.name.endswith("_prj"))]
+    paths = [folder / MANIFEST for folder in kept if (folder / MANIFEST).is_file()]
+    paths = paths or [folder / MANIFEST for folder in above if (folder / MANIFEST).is_file()][:1]
+    digests = {_digest(path): path for path in paths}
+    if len(digests) > 1:
+        names = " and ".join(str(path) for path in digests.values())
+        raise ReportError(f"{project}: found digests of different networks in {names}; expected one for {report.stage}")
+    return replace(report, digest=next(iter(digests), None), project=str(project))
+
+
+def _noted(reports: Sequence[HlsReport]) -> tuple[HlsReport, ...]:
+    """The reports of one project, each with a note of those that are for another part."""
+
+    def told(one: HlsReport) -> tuple[str, ...]:
+        parts = {o.stage: o.part for o in reports if o.part and one.part and not same_part(o.part, one.part)}
+        return tuple(f"for another part: {stage}, {part}" for stage, part in parts.items())
+
+    return tuple(replace(one, notes=(*one.notes, *told(one))) for one in reports)
+
+
+def _digest(path: Path) -> str:
+    """The network's digest of a manifest."""
     try:
         manifest = json.loads(path.read_text())
     except ValueError as error:

@@ -27,6 +27,7 @@ _SIGNS: dict[str, tuple[str, ...]] = {
     "csynth summary": (csynth_summary.BANNER, r"^[+*] Performance & Resource Estimates:"),
     "cosim": (cosim.BANNER, r"^\+\s+RTL\s+\+"),
     "export": (export.BANNER, r"^#=== Post-\w+ Resource usage"),
+    "export results": (export.RESULTS, r"^== (RTL Synthesis|Place & Route) Resource Summary$"),
     "Vivado": (
         vivado.BANNER,
         r"^(Utilization Design Information|Timing Summary Report|Timing Report|Power Report|Clock Utilization Report)$",
@@ -41,6 +42,7 @@ _READERS: dict[str, Callable[[Text], HlsReport]] = {
     "csynth summary": csynth_summary.read_csynth_summary,
     "cosim": cosim.read_cosim,
     "export": export.read_export,
+    "export results": export.read_results,
 }
 _VIVADO_READERS: dict[str, Callable[[Text, vivado.Head], HlsReport]] = {
     "report_utilization": read_utilization,
@@ -180,13 +182,14 @@ def _read_vivado(text: Text, name: str) -> HlsReport:
     if title_at is None:
         text.cut("the title of the report")
     title = text.lines[title_at].strip()
-    command = head.command or next((c for c, words in vivado.TITLES.items() if title == words), None)
+    command = head.command
     if command in vivado.WITHOUT_FIGURES:
         raise _refusal(text, title_at, vivado.WITHOUT_FIGURES[command])
     if command not in _VIVADO_READERS:
-        raise _refusal(text, title_at, f"{quoted(title)}, written by {command or 'an unknown command'}")
+        raise _refusal(text, title_at, f"{quoted(title)}, written by {command}")
     if title != vivado.TITLES[command]:
         text.fail(title_at, f"{quoted(title)} under the head of {command}", repr(vivado.TITLES[command]))
+    vivado.whole_design(text, head)
     report = _VIVADO_READERS[command](text, head)
     kind = {"report_utilization": "utilization", "report_power": "power"}.get(command, "timing")
     said = vivado.stage_of_name(name)

@@ -13,6 +13,9 @@ from typing import Literal
 Stage = Literal["csynth", "cosim", "synthesis", "implementation", "open"]
 """HLS estimate; RTL simulation by the vendor; vendor logic synthesis; placed and routed; Yosys, not Vivado."""
 
+NOT_MET = "timing not met"
+"""The note of a report with a negative slack, or that says so."""
+
 
 class ReportError(ValueError):
     """A report that is truncated, empty, foreign or mixed up; names file, line, what was found and what expected."""

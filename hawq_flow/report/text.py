@@ -172,6 +172,7 @@ def _box_at(text: Text, start: int, end: int) -> Table:
     rule = text.lines[start].strip()
     if not _RULE.match(rule):
         text.fail(start, quoted(rule), "a whole rule +---+ of a table")
+    _no_tabs(text, start, end)
     head: list[tuple[int, str]] = []
     index = start + 1
     while index < end and not _RULE.match(line := text.lines[index].strip()):
@@ -202,6 +203,16 @@ def _box_at(text: Text, start: int, end: int) -> Table:
     titles = tuple(_title(head, left, right) for left, right in columns)
     heads = tuple(TableRow(i, tuple(line.strip("|").split("|"))) for i, line in head if _is_row(line))
     return Table(text, titles, heads, tuple(rows), start, index)
+
+
+def _no_tabs(text: Text, start: int, end: int) -> None:
+    """``ReportError`` if a line of the table has a tab: no tool writes one, and columns are told by their place."""
+    for index in range(start, end):
+        line = text.lines[index].strip()
+        if not line.startswith(("|", "+")):
+            return
+        if "\t" in line:
+            text.fail(index, f"a tab in {quoted(line)}", "blanks, as the tool wrote them: take the report's own file")
 
 
 def _is_row(line: str) -> bool:

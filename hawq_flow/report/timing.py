@@ -1,25 +1,31 @@
 """``report_timing_summary`` and ``report_timing``: worst slacks, and the period of the clock.
 
 A summary holds the worst negative slack of setup and hold (WNS, WHS) and the total of setup (TNS) of the whole design.
-``report_timing`` lists paths; without options that select some, the one it shows is the worst: its slack is the WNS.
+``report_timing`` lists paths; without options that select some, the worst is among them: its slack is the WNS.
 The period is given where one clock is: of several clocks none is *the* clock, and they are named in ``notes``.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hawq_flow.report.figures import parsed
-from hawq_flow.report.schema import HlsReport, Stage, Timing
+from hawq_flow.report.schema import NOT_MET, HlsReport, Stage, Timing
 from hawq_flow.report.text import Text, dashed, quoted
 from hawq_flow.report.values import nanoseconds, number
 from hawq_flow.report.vivado import Head, begin, stage_of
 
-_SELECTING = re.compile(
-    r"-(from|to|through|rise_from|fall_from|rise_to|fall_to|rise_through|fall_through|group|cells|of_objects|"
-    r"slack_lesser_than|slack_greater_than|no_report_unconstrained|exceptions|user_ignored|unique_pins|(max_paths|nworst)\s+(?!1\b)\d+)\b"
-)
+_ENDS = {
+    "Setup": "wns_ns",
+    "Recovery": "wns_ns",
+    "Max": "wns_ns",
+    "Hold": "whs_ns",
+    "Removal": "whs_ns",
+    "Min": "whs_ns",
+}
+"""Types of paths, and the slack that they count for: of the longest delays, or of the shortest."""
 
 
 def read_timing_summary(text: Text, head: Head) -> HlsReport:
@@ -45,24 +51,32 @@ def read_timing_summary(text: Text, head: Head) -> HlsReport:
         if title not in slack:
             text.fail(index, f"titles {', '.join(titles)}", f"a title {title!r}")
     target, notes = _clocks(text, clock)
+    worst = {name: parsed(text, index, slack[f"{name}(ns)"], number, name) for name in ("WNS", "TNS", "WHS")}
     report = begin(text, head, stage_of(text, head, _evidence(text)))
     return replace(
         report,
         timing=Timing(
             clock_target_ns=target,
-            wns_ns=parsed(text, index, slack["WNS(ns)"], number, "WNS"),
-            tns_ns=parsed(text, index, slack["TNS(ns)"], number, "TNS"),
-            whs_ns=parsed(text, index, slack["WHS(ns)"], number, "WHS"),
+            wns_ns=worst["WNS"],
+            tns_ns=worst["TNS"],
+            whs_ns=worst["WHS"],
         ),
-        notes=(*report.notes, *notes),
+        notes=(*report.notes, *notes, *_violated(worst)),
     )
+
+
+def _violated(slacks: Mapping[str, float | None]) -> tuple[str, ...]:
+    return (NOT_MET,) if any(slack is not None and slack < 0 for slack in slacks.values()) else ()
 
 
 def _clocks(text: Text, start: int) -> tuple[float | None, tuple[str, ...]]:
     stop = text.need(r"\| Intra Clock Table$", "the Intra Clock Table", start)
-    if text.find(r"Clock\s+Waveform", start, stop) is None:
+    body = next((i for i in range(start + 1, stop) if re.match(r"\s*[^\s|-]", text.lines[i])), None)
+    if body is None:
         return None, ("no clock is defined",)
-    _, rows = dashed(text, start, r"Clock\s+Waveform")
+    _, rows = dashed(text.part(0, stop), body, r"Clock\s+Waveform")
+    if not rows:
+        text.fail(stop, "a table without clocks", "a row for each")
     periods: dict[str, float] = {}
     for index, line in rows:
         match = re.fullmatch(r"(.+?)\s+\{[^}]*\}\s+([\d.]+)\s+([\d.]+)\s*", line.strip())
@@ -88,19 +102,16 @@ def read_timing_paths(text: Text, head: Head) -> HlsReport:
     Raises
     ------
     ReportError
-        If the command selected paths (their slacks are not the design's), or a path is cut before its last line.
+        If a path is cut before its last line, or of a type that is neither a setup nor a hold check.
     """
-    selecting = _SELECTING.search(head.options)
-    if selecting:
-        text.fail(head.stop - 2, f"the option {selecting[0]}", "a report of the whole design's worst path")
     starts = [i for i in range(head.stop, len(text.lines)) if re.match(r"\s*Slack\b.*:", text.lines[i])]
     if not starts:
         text.cut("a path, which begins with 'Slack (MET) :'")
     worst: dict[str, float] = {}
     for start, stop in zip(starts, [*starts[1:], len(text.lines)], strict=True):
-        kind, slack = _path(text, start, stop)
+        name, slack = _path(text, start, stop)
         if slack is not None:
-            worst[kind] = min(slack, worst.get(kind, slack))
+            worst[name] = min(slack, worst.get(name, slack))
     periods = set(re.findall(r"period=([\d.]+)ns", "\n".join(text.lines)))
     report = begin(text, head, stage_of(text, head, _evidence(text)))
     notes = () if len(periods) == 1 else (f"clocks of {', '.join(sorted(periods)) or 'no'} ns",)
@@ -108,10 +119,10 @@ def read_timing_paths(text: Text, head: Head) -> HlsReport:
         report,
         timing=Timing(
             clock_target_ns=float(next(iter(periods))) if len(periods) == 1 else None,
-            wns_ns=worst.get("Setup"),
-            whs_ns=worst.get("Hold"),
+            wns_ns=worst.get("wns_ns"),
+            whs_ns=worst.get("whs_ns"),
         ),
-        notes=(*report.notes, *notes),
+        notes=(*report.notes, *notes, *_violated(worst)),
     )
 
 
@@ -119,11 +130,13 @@ def _path(text: Text, start: int, stop: int) -> tuple[str, float | None]:
     value = text.lines[start].partition(":")[2].split("(")[0]
     slack = parsed(text, start, value, nanoseconds, "slack")
     kind_at = text.need(r"Path Type:", "the line Path Type: of this path", start, stop)
-    kind = re.match(r"(Setup|Hold)?", text.lines[kind_at].partition(":")[2].strip())
+    kind = text.lines[kind_at].partition(":")[2].split()[:1]
+    if not kind or kind[0] not in _ENDS:
+        text.fail(kind_at, quoted(text.lines[kind_at]), f"a type of path, one of {', '.join(_ENDS)}")
     last = text.need(r"slack\s+\S+$|arrival time", "the last line 'slack' of this path", kind_at, stop)
     if slack is not None:
         last = text.need(r"slack\s+\S+$", "the last line 'slack' of this path", last, stop)
         again = parsed(text, last, text.lines[last].split()[-1], number, "slack")
         if again != slack:
             text.fail(last, f"a slack of {again}", f"{slack}, as the path begins with")
-    return (kind[1] if kind and kind[1] else "Setup"), slack
+    return _ENDS[kind[0]], slack

@@ -18,7 +18,8 @@ _DATE = re.compile(
 def number(cell: str) -> float | None:
     """A figure: ``"12"``, ``"175.5"``, ``"1.145e+03"``, ``"6 (9%)"``, ``"1,303,680"``; None where the tool prints none.
 
-    Nothing is printed as ``-``, ``?``, ``undef``, ``NA`` and the like. Whole numbers come back as int.
+    Nothing is printed as ``-``, ``?``, ``undef``, ``NA`` and the like. Whole numbers come back as int. A lone comma may
+    separate thousands or, by a tool run in a locale that has one, decimals: it is refused.
 
     Raises
     ------
@@ -28,15 +29,23 @@ def number(cell: str) -> float | None:
     text = re.sub(r"\s*\([^()]*\)\s*$", "", cell.strip()).strip()
     if text.lower() in _ABSENT:
         return None
-    if not re.fullmatch(r"[-+]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?([eE][-+]?\d+)?", text):
+    if not re.fullmatch(r"[-+]?(\d{1,3}(,\d{3}){2,}|\d+(\.\d+)?([eE][-+]?\d+)?)", text):
         raise ValueError(f"{cell.strip()!r} is no number")
     value = Decimal(text.replace(",", ""))
     return int(value) if text.lstrip("+-").replace(",", "").isdigit() else float(value)
 
 
-def whole(cell: str) -> int | None:
-    """As :func:`number`, of cycles: a whole number or None; ``ValueError`` for a fraction."""
+def count(cell: str) -> float | None:
+    """As :func:`number`, of what cannot be below 0 (sites, half tiles, W); ``ValueError`` if it is."""
     value = number(cell)
+    if value is not None and value < 0:
+        raise ValueError(f"{cell.strip()!r} is below 0")
+    return value
+
+
+def whole(cell: str) -> int | None:
+    """As :func:`count`, of cycles: a whole number or None; ``ValueError`` for a fraction."""
+    value = count(cell)
     if value is not None and value != int(value):
         raise ValueError(f"{cell.strip()!r} is no whole number")
     return None if value is None else int(value)
@@ -122,3 +131,15 @@ class Part:
 
     def _pieces(self) -> tuple[str | None, ...]:
         return self.die, self.package, self.speed, self.grade
+
+
+def same_part(found: str, expected: str) -> bool:
+    """Whether two spellings can mean one part: what both say is the same, whatever one of them leaves out.
+
+    Vivado leaves out the temperature grade, or has the speed elsewhere. What is there is compared exactly: a ``-2`` is
+    no ``-2L``, nor ``-2-i`` a ``-2-e``. Texts that name no device are the same where they are alike, up to case.
+    """
+    try:
+        return Part.parse(found).merged(Part.parse(expected)) is not None
+    except ValueError:
+        return found.strip().lower() == expected.strip().lower()

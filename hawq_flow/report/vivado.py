@@ -48,18 +48,34 @@ WITHOUT_FIGURES: dict[str, str] = {
 }
 """Commands whose reports hold none of the schema's figures, and what they do hold."""
 
+_ENDS = ("from", "to", "through")
+_SELECTING: dict[str, tuple[str, ...]] = {
+    "report_utilization": ("cells", "pblocks", "evaluate_pblock", "exclude_child_pblocks", "exclude_non_assigned"),
+    "report_timing_summary": ("cells",),
+    "report_timing": (
+        *(edge + end for edge in ("", "rise_", "fall_") for end in _ENDS),
+        *("group", "cells", "of_objects", "slack_lesser_than", "slack_greater_than", "exceptions", "user_ignored"),
+    ),
+    "report_power": (),
+}
+"""Options that leave a part of the design, or of its paths; ``-max_paths 10`` does not, as the worst is among them."""
+
 
 @dataclass(frozen=True)
 class Head:
-    """The head of one report; ``stop`` is the line after it, ``command`` the command's name, ``options`` the rest."""
+    """The head of one report; ``stop`` is the line after it, ``command`` the command's name, ``options`` the rest.
+
+    ``options_at`` is the line of the command.
+    """
 
     version: str
-    part: Part | None
+    part: Part
     date: str | None
     notes: tuple[str, ...]
-    command: str | None
+    command: str
     options: str
-    design: str | None
+    options_at: int
+    design: str
     state: str | None
     stop: int
 
@@ -82,27 +98,29 @@ def read_head(text: Text) -> Head:
         text.fail(
             min(stop, text.last), quoted(text.lines[min(stop, text.last)]), "the rule of dashes that ends the head"
         )
+    for key in ("Date", "Command", "Design", "Device"):
+        if not found.get(key, (0, ""))[1]:
+            text.fail(stop, "the end of the report's head", f"a line '| {key} : ...' in it")
     version = re.search(r"Vivado.*?v\.?(\d{4}\.\d+(\.\d+)?)", found["Tool Version"][1])
     if version is None:
         text.fail(start, quoted(text.lines[start]), "Vivado and a version like v.2020.1")
-    date, notes = date_of(found["Date"][1] if "Date" in found else None)
-    command, _, options = found.get("Command", (0, ""))[1].partition(" ")
+    date, notes = date_of(found["Date"][1])
+    command, _, options = found["Command"][1].partition(" ")
     return Head(
         version=version[1],
         part=_part(text, found),
         date=date,
         notes=notes,
-        command=command or None,
+        command=command,
         options=options,
-        design=found.get("Design", (0, ""))[1] or None,
+        options_at=found["Command"][0],
+        design=found["Design"][1],
         state=found.get("Design State", (0, ""))[1] or None,
         stop=stop + 1,
     )
 
 
-def _part(text: Text, found: dict[str, tuple[int, str]]) -> Part | None:
-    if "Device" not in found:
-        return None
+def _part(text: Text, found: dict[str, tuple[int, str]]) -> Part:
     index, spelling = found["Device"]
     try:
         part = Part.parse(spelling)
@@ -119,13 +137,23 @@ def _part(text: Text, found: dict[str, tuple[int, str]]) -> Part | None:
     return part
 
 
+def whole_design(text: Text, head: Head) -> None:
+    """``ReportError`` if an option selects a part of the design: its figures are not the design's.
+
+    Tcl takes an option by its beginning: ``-cell`` is ``-cells``. (``-pb`` is whole: a file beside the report.)
+    """
+    for option in re.findall(r"(?:^|\s)-([a-z]\w*)", head.options):
+        if option != "pb" and any(name.startswith(option) for name in _SELECTING[head.command]):
+            text.fail(head.options_at, f"the option -{option}, which selects a part", "a report of the whole design")
+
+
 def begin(text: Text, head: Head, stage: Stage) -> HlsReport:
     """A report with what the head says, to be completed with figures."""
     return HlsReport(
         stage=stage,
         tool="Vivado",
         version=head.version,
-        part=None if head.part is None else str(head.part),
+        part=str(head.part),
         date=head.date,
         top=head.design,
         sources=(text.name,),

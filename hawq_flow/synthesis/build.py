@@ -8,14 +8,15 @@ these changed and only then. Nothing is written into the project.
 
 from __future__ import annotations
 
-import concurrent.futures
+import contextlib
 import dataclasses
 import datetime
 import glob
+import queue
 import re
 import shutil
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,27 @@ class _Failed(Exception):
         self.step = step
 
 
-def build(folder: Path | str, config: SynthesisConfig | None = None, tell: Tell | None = None) -> Build:
+@dataclass(frozen=True)
+class _Job:
+    """A project being built: in which folder beside it, whom it tells, and what ends it."""
+
+    project: Project
+    config: SynthesisConfig
+    work: Path
+    tell: Tell
+    stop: threading.Event
+
+    def say(self, text: str) -> None:
+        """Tell something of this project."""
+        self.tell(f"{self.project.name}: {text}")
+
+
+def build(
+    folder: Path | str,
+    config: SynthesisConfig | None = None,
+    tell: Tell | None = None,
+    stop: threading.Event | None = None,
+) -> Build:
     """Run a project's steps.
 
     Parameters
@@ -124,6 +145,8 @@ def build(folder: Path | str, config: SynthesisConfig | None = None, tell: Tell 
         A project that ``to_hls.write_project`` wrote.
     tell:
         Called with a line of text for what happens: steps, milestones of the tools' logs, waits for licences.
+    stop:
+        Set by another thread, it ends the tool that runs and the build.
 
     Returns
     -------
@@ -134,6 +157,8 @@ def build(folder: Path | str, config: SynthesisConfig | None = None, tell: Tell 
     ------
     SynthesisError
         If the folder is no such project.
+    KeyboardInterrupt
+        If ``stop`` was set, or Ctrl-C pressed in the main thread; the tool has ended then.
     """
     config = config or SynthesisConfig()
     project = read(folder)
@@ -142,19 +167,22 @@ def build(folder: Path | str, config: SynthesisConfig | None = None, tell: Tell 
     beside, prefix = project.results.parent, f".{project.results.name}"
     with store.locked(project.results, waiting=lambda: say(f"{project.name}: another process builds this project")):
         for left in beside.glob(f"{glob.escape(prefix)}-*"):
-            shutil.rmtree(left)  # of the build before this one: killed, or kept because it failed
+            shutil.rmtree(left, ignore_errors=True)  # of the build before: killed, or kept because it failed
         work = tools.fresh_folder(beside, prefix)
+        job = _Job(project, config, work, say, stop or threading.Event())
+        ended = False
         try:
             for name in config.steps:
                 before = NEEDS[name]
                 if before is not None and steps[before].outcome is not Outcome.OK:
                     steps[name] = Step(name, Outcome.NOT_RUN, f"it starts from {before}, which did not end well")
                 else:
-                    steps[name] = _step(name, project, config, work, say)
-                say(f"{project.name}: {steps[name]}")
+                    steps[name] = _step(name, job)
+                job.say(str(steps[name]))
+            ended = True
         finally:
-            failed = any(step.folder and work in step.folder.parents for step in steps.values())
-            if config.keep_work or failed:
+            failed = any(step.folder and work in (step.folder, *step.folder.parents) for step in steps.values())
+            if config.keep_work or failed or not ended:
                 say(f"{project.name}: what the tools left is in {work}, until this project is built again")
             else:
                 shutil.rmtree(work, ignore_errors=True)
@@ -166,14 +194,46 @@ def build_all(
 ) -> tuple[Build, ...]:
     """Run several projects, as many at once as there are licences; results in the order of ``folders``.
 
-    ``tell`` is called from several threads, one at a time.
+    ``tell`` is called from several threads, one at a time. A project whose build raises stops no other: the first such
+    error is raised when all are done. Ctrl-C ends the tools that run, and is raised.
     """
     config = config or SynthesisConfig()
     for folder in folders:
         read(folder)  # what is no project is said before hours of work
-    say = _one_at_a_time(tell) if tell else None
-    with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(config.licences, len(folders)))) as pool:
-        return tuple(pool.map(lambda folder: build(folder, config, say), folders))
+    say = _one_at_a_time(tell or (lambda text: None))
+    waiting = deque(enumerate(folders))
+    done: dict[int, Build] = {}
+    errors: dict[int, BaseException] = {}
+    stop = threading.Event()
+    ends: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def work() -> None:
+        while waiting and not stop.is_set():
+            number, folder = waiting.popleft()
+            try:
+                done[number] = build(folder, config, say, stop)
+            except BaseException as error:
+                errors[number] = error
+                if isinstance(error, Exception):
+                    say(f"{folder}: {error}")
+        ends.put(None)
+
+    # The main thread waits, so that Ctrl-C reaches it. Daemons: one that waits for another process holds up no exit.
+    workers = min(config.licences, len(folders))
+    for _ in range(workers):
+        threading.Thread(target=work, daemon=True).start()
+    try:
+        for _ in range(workers):
+            ends.get()  # not Thread.join, which in Python 3.11 takes an interrupted thread for an ended one
+    except BaseException:
+        stop.set()
+        with contextlib.suppress(queue.Empty):
+            for _ in range(workers):
+                ends.get(timeout=5 * tools.GRACE_S)
+        raise
+    if errors:
+        raise errors[min(errors)]
+    return tuple(done[number] for number in range(len(folders)))
 
 
 def _one_at_a_time(tell: Tell) -> Tell:
@@ -207,17 +267,28 @@ def reports(folder: Path | str) -> tuple[HlsReport, ...]:
     return tuple(found)
 
 
-def _step(name: str, project: Project, config: SynthesisConfig, work: Path, say: Tell) -> Step:
+def _step(name: str, job: _Job) -> Step:
+    """Run or reuse one step; a disk that is full wherever files are written is an outcome like the others."""
+    try:
+        return _made_or_kept(name, job)
+    except OSError as error:
+        if error.errno not in tools.FULL:
+            raise
+        return Step(name, Outcome.DISK_FULL, f"{causes.DISK_FULL} ({error})", folder=job.work)
+
+
+def _made_or_kept(name: str, job: _Job) -> Step:
+    project, config = job.project, job.config
     tool = vendor.find(name, project.backend, config)
     text = scripts.script(name, project, config)
     if tool is None:
         kept = _kept(name, project, text)
         return kept or Step(name, Outcome.MISSING_TOOL, vendor.missing(name, project.backend, config))
-    tool = vendor.probe(tool, work)
+    tool = vendor.probe(tool, job.work)
     made: list[Step] = []
 
     def run(target: Path) -> None:
-        made.append(_with_retries(name, project, config, tool, text, work, target, say))
+        made.append(_with_retries(name, job, tool, text, target))
 
     path = project.results / name
     depends = dependencies(name, project, text, tool.version, tool.name)
@@ -225,6 +296,8 @@ def _step(name: str, project: Project, config: SynthesisConfig, work: Path, say:
         artifact = store.make(path, f"synthesis.{name}", depends, run)
     except _Failed as failed:
         return failed.step
+    if made and made[0].folder and not config.keep_work:
+        shutil.rmtree(made[0].folder, ignore_errors=True)
     step = _told(name, artifact)
     return finish(dataclasses.replace(step, tail=made[0].tail if made else "", reused=not made), project)
 
@@ -290,30 +363,27 @@ def dependencies(name: str, project: Project, script: str, version: str | None, 
     }
 
 
-def _with_retries(
-    name: str, project: Project, config: SynthesisConfig, tool: Tool, text: str, work: Path, target: Path, say: Tell
-) -> Step:
+def _with_retries(name: str, job: _Job, tool: Tool, text: str, target: Path) -> Step:
     """Run a step until it ends otherwise than for want of a licence, or the retries are used up."""
-    for retry in range(config.licence_retries + 1):
+    retries = job.config.licence_retries
+    for retry in range(retries + 1):
         try:
-            return _once(name, project, config, tool, text, work, target, say)
+            return _once(name, job, tool, text, target)
         except _Failed as failed:
             step = failed.step
-            log = step.folder / f"{name}.log" if step.folder else None
-            final = log is not None and not causes.retried(log.read_text(errors="replace"))
-            if step.outcome is not Outcome.LICENCE or retry == config.licence_retries or final:
+            if step.outcome is not Outcome.LICENCE or retry == retries or not causes.retried(step.cause):
                 raise
-            wait = licences.wait_s(config.licence_wait_s, retry + 1)
-            say(f"{project.name}: {step}; retry {retry + 1} of {config.licence_retries} in {wait:.3g} s")
-            time.sleep(wait)
+            wait = licences.wait_s(job.config.licence_wait_s, retry + 1)
+            job.say(f"{step}; retry {retry + 1} of {retries} in {wait:.3g} s")
+            if job.stop.wait(wait):
+                raise KeyboardInterrupt from None
     raise AssertionError("unreachable: the last retry raises")
 
 
-def _once(
-    name: str, project: Project, config: SynthesisConfig, tool: Tool, text: str, work: Path, target: Path, say: Tell
-) -> Step:
+def _once(name: str, job: _Job, tool: Tool, text: str, target: Path) -> Step:
     """One run of one step in a folder of its own; its checked results go into ``target``."""
-    place = tools.fresh_folder(work, name)
+    project, config = job.project, job.config
+    place = tools.fresh_folder(job.work, name)
     project.copy(place)
     (place / f"{name}.tcl").write_text(text)
     before = NEEDS[name]
@@ -327,14 +397,16 @@ def _once(
 
     def progress(line: str) -> None:
         if _MILESTONE.search(line):
-            say(f"{project.name}: {name}: {line.strip()}")
+            job.say(f"{name}: {line.strip()}")
 
     def waiting() -> None:
-        say(f"{project.name}: {name}: waits for one of {config.licences} licences on this machine")
+        job.say(f"{name}: waits for one of {config.licences} licences on this machine")
 
-    with licences.place(config.licences, licences.folder(config.licence_folder), waiting):
-        say(f"{project.name}: {name}: {tool.name} {tool.version or 'of unknown version'} starts")
-        started = time.time()
+    with licences.place(config.licences, licences.folder(config.licence_folder), waiting, job.stop) as lock:
+        job.say(f"{name}: {tool.name} {tool.version or 'of unknown version'} starts")
+        started = datetime.datetime.now()
+        marker = place / ".start"
+        marker.touch()
         run = tools.run(
             tool.command(f"{name}.tcl"),
             folder=place,
@@ -343,32 +415,42 @@ def _once(
             log=log,
             environment={"LC_ALL": "C"},
             progress=progress,
+            stop=job.stop,
+            hold=(lock,),
         )
     logged = log.read_text(errors="replace")
     version = vendor.version(logged) or tool.version
     outcome, cause = causes.diagnose(run, logged, scripts.done(name) in logged.splitlines())
-    if outcome is Outcome.OK:
-        try:
-            results.gather(name, project, place, target)
-            if name == "cosim":
-                results.check_cosim(project, target)
-            results.check_times(target, started)
-            results.check_dates(results.read(name, project, target, version), datetime.datetime.fromtimestamp(started))
-        except results.NoReport as error:
-            outcome, cause = Outcome.NO_REPORT, str(error)
-        except results.Different as error:
-            outcome, cause = Outcome.DIFFERENT, str(error)
-        except results.WrongReport as error:
-            outcome, cause = Outcome.WRONG_REPORT, str(error)
     step = Step(name, outcome, cause, tool.name, version, run.seconds, run.tail, place)
+
+    def failed(outcome: Outcome, error: object) -> _Failed:
+        return _Failed(dataclasses.replace(step, outcome=outcome, cause=str(error)))
+
     if outcome is not Outcome.OK:
-        raise _Failed(step)
-    shutil.copy2(log, target / f"{name}.log")
-    shutil.copyfile(place / MANIFEST, target / MANIFEST)  # whose reports these are, for whoever finds them
-    noted = [f"the tool's banner says {version}, its -version {tool.version}"] if version != tool.version else []
-    store.write_json(target / RESULT, {"version": version, "seconds": round(run.seconds, 1), "notes": noted})
-    if not config.keep_work:
-        shutil.rmtree(place, ignore_errors=True)
+        # What could not be written names no cause.
+        full = outcome is Outcome.TOOL_ERROR and tools.disk_full(place)
+        raise failed(Outcome.DISK_FULL, causes.DISK_FULL) if full else _Failed(step)
+    try:
+        results.gather(name, project, place, target)
+        if name == "cosim":
+            results.check_cosim(project, target)
+        results.check_times(target, marker.stat().st_mtime)
+        results.check_dates(results.read(name, project, target, version), started, run.seconds)
+        shutil.copy2(log, target / f"{name}.log")
+        shutil.copyfile(place / MANIFEST, target / MANIFEST)  # whose reports these are, for whoever finds them
+        noted = [f"the tool's banner says {version}, its -version {tool.version}"] if version != tool.version else []
+        store.write_json(target / RESULT, {"version": version, "seconds": round(run.seconds, 1), "notes": noted})
+    except results.NoReport as error:
+        full = tools.disk_full(place)
+        raise (failed(Outcome.DISK_FULL, causes.DISK_FULL) if full else failed(Outcome.NO_REPORT, error)) from error
+    except results.Different as error:
+        raise failed(Outcome.DIFFERENT, error) from error
+    except results.WrongReport as error:
+        raise failed(Outcome.WRONG_REPORT, error) from error
+    except OSError as error:
+        if error.errno not in tools.FULL:
+            raise
+        raise failed(Outcome.DISK_FULL, f"{causes.DISK_FULL} ({error})") from error
     return step
 
 

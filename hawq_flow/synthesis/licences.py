@@ -1,6 +1,7 @@
 """No more tools at once than there are licences: N lock files, one held while a tool runs.
 
-The locks are the system's (flock), so a process that is killed gives its place back. They count tools that are started
+The locks are the system's (flock), so a process that is killed gives its place back, once its tool has ended too
+(``tools.run(hold=...)``). They count tools that are started
 through this package on this machine; who else uses the licence server is seen by the failure, which waits and retries.
 """
 
@@ -10,7 +11,7 @@ import contextlib
 import fcntl
 import os
 import tempfile
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,10 +25,11 @@ def folder(configured: str) -> Path:
 
 
 @contextlib.contextmanager
-def place(count: int, where: Path, waiting: Callable[[], None]) -> Iterator[int]:
-    """Hold one of ``count`` places, numbered from 0; ``waiting`` is called once when all are taken.
+def place(count: int, where: Path, waiting: Callable[[], None], stop: threading.Event) -> Iterator[int]:
+    """Hold one of ``count`` places: its lock's file descriptor. ``waiting`` is called once when all are taken.
 
     Who asks for fewer places than another sees only the first ones: the smallest count of all is kept.
+    ``KeyboardInterrupt`` when ``stop`` is set meanwhile.
     """
     where.mkdir(parents=True, exist_ok=True)
     told = False
@@ -35,21 +37,22 @@ def place(count: int, where: Path, waiting: Callable[[], None]) -> Iterator[int]
         for number in range(count):
             path = where / f"place-{number}.lock"
             path.touch()
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # no child may hold the lock on
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # no child holds the lock on, but a run's guard
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(handle)
                 continue
             try:
-                yield number
+                yield handle
             finally:
                 os.close(handle)
             return
         if not told:
             waiting()
             told = True
-        time.sleep(POLL_S)
+        if stop.wait(POLL_S):
+            raise KeyboardInterrupt
 
 
 def wait_s(first: float, retry: int) -> float:

@@ -22,12 +22,12 @@ from hawq_flow.synthesis import causes, results, scripts, shell, vendor
 from hawq_flow.synthesis.build import RESULT, Build, Step, dependencies, finish
 from hawq_flow.synthesis.causes import Outcome
 from hawq_flow.synthesis.config import NEEDS, SynthesisConfig
-from hawq_flow.synthesis.project import MANIFEST, Project, SynthesisError, read, table
+from hawq_flow.synthesis.project import MANIFEST, Project, SynthesisError, read, table, text_of
 
 PACK, SUMS, SOURCES, RESULTS = "pack.json", "SHA256SUMS", "sources", "results"
 FORMAT, VERSION = "hawq_flow.pack", 1
-_TIMED_OUT = 124
-"""Exit code of timeout(1)."""
+_TIMED_OUT, _TIMED_OUT_KILLED = 124, 137
+"""Exit codes of timeout(1)."""
 
 
 def pack(folders: Sequence[Path | str], out: Path | str, config: SynthesisConfig | None = None) -> Path:
@@ -136,6 +136,9 @@ def collect(folder: Path | str, run_folder: Path | str) -> tuple[Build, ...]:
         sources or settings, or results were changed, are of another project, or older than their run.
     """
     folder, run_folder = Path(folder), Path(run_folder)
+    for path, what in ((folder, "the pack"), (run_folder, "the run, or another folder above its projects")):
+        if not path.is_dir():
+            raise SynthesisError(f"{path}: no such folder; expected {what}")
     document = table(folder / PACK)
     if document.get("format") != FORMAT or document.get("version") != VERSION:
         raise SynthesisError(
@@ -147,7 +150,7 @@ def collect(folder: Path | str, run_folder: Path | str) -> tuple[Build, ...]:
         entries = {name: (str(entry["digest"]), str(entry["sources"])) for name, entry in document["projects"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SynthesisError(f"{folder / PACK}: unreadable ({error!r}); pack the projects again") from error
-    _check_sums(folder, ignore=(RESULTS, "work"))
+    _check_sums(folder, ignore=(RESULTS, "work", ".lock"))
     there = _projects(run_folder)
     matched = {name: _match(folder, name, *entry, there, run_folder) for name, entry in entries.items()}
     for name, project in matched.items():
@@ -156,19 +159,23 @@ def collect(folder: Path | str, run_folder: Path | str) -> tuple[Build, ...]:
 
 
 def _check_sums(folder: Path, ignore: Sequence[str] = ()) -> None:
-    """``SynthesisError`` unless the folder holds the files of its ``SHA256SUMS``, unchanged, and no others."""
+    """``SynthesisError`` unless the folder holds the files of its ``SHA256SUMS``, unchanged, and no others.
+
+    Files beside the folders (``nohup.out``) are read by nothing; those inside could be by a tool.
+    """
     path = folder / SUMS
     if not path.is_file():
         raise SynthesisError(f"{folder}: no {SUMS}; not a whole pack, or results whose making was interrupted")
     expected = {}
-    for line in path.read_text().splitlines():
+    for line in text_of(path).splitlines():
         digest, _, name = line.partition("  ")
         expected[name.removeprefix("./")] = digest
     found = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file() and p != path}
     found = {name: p for name, p in found.items() if name.split("/")[0] not in ignore}
-    if set(found) != set(expected):
-        odd = sorted(set(found) ^ set(expected))
-        raise SynthesisError(f"{folder}: {', '.join(odd[:5])}: missing, or not in {SUMS}; copy the whole folder again")
+    if missing := sorted(set(expected) - set(found)):
+        raise SynthesisError(f"{folder}: {', '.join(missing[:5])}: missing; copy the whole folder again")
+    if more := sorted(name for name in set(found) - set(expected) if "/" in name):
+        raise SynthesisError(f"{folder}: {', '.join(more[:5])}: not in {SUMS}; remove what was added to the folder")
     for name, digest in expected.items():
         if store.file_digest(found[name]) != digest:
             raise SynthesisError(f"{found[name]}: changed since {SUMS} was written; copy the folder again")
@@ -250,11 +257,16 @@ def _collect_step(folder: Path, name: str, project: Project, config: SynthesisCo
             f"{folder / RESULT}: tool {kind!r} for {name}; expected {vendor.kinds(name, project.backend)}"
         )
     log = folder / f"{name}.log"
+    if not log.is_file():
+        raise SynthesisError(f"{folder}: no {log.name}; run build.sh again")
     text = log.read_text(errors="replace")
     tail = "\n".join(text.splitlines()[-tools.TAIL_LINES :])
     version = vendor.version(text)
-    outcome = tools.Outcome.TIMED_OUT if code == _TIMED_OUT else tools.outcome(code, tail)
-    run = tools.Run((kind,), outcome, code, seconds, log, tail)
+    # 137 of a tool that ignored SIGTERM at the end of its time.
+    late = code == _TIMED_OUT or (code == _TIMED_OUT_KILLED and seconds >= config.time_limit_s)
+    outcome = tools.Outcome.TIMED_OUT if late else tools.outcome(code, tail)
+    over = f"it ran longer than its limit of {config.time_limit_s:g} s" if late else ""
+    run = tools.Run((kind,), outcome, code, seconds, log, tail, over)
     ended, cause = causes.diagnose(run, text, scripts.done(name) in text.splitlines())
     step = Step(name, ended, cause, vendor.NAMES[kind], version, seconds, tail, folder)
     if ended is not Outcome.OK:
@@ -265,7 +277,7 @@ def _collect_step(folder: Path, name: str, project: Project, config: SynthesisCo
         results.complete(name, folder)
         if name == "cosim":
             results.check_cosim(project, folder)
-        results.check_dates(results.read(name, project, folder, version), started)
+        results.check_dates(results.read(name, project, folder, version), started, seconds)
     except results.Different as error:
         return _ended(step, Outcome.DIFFERENT, error)
     except results.NoReport as error:

@@ -78,8 +78,8 @@ class Project:
         for name in self.files:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.folder / name, target / name)
-        path = target / f"{self.top}_test.cpp"
-        path.write_text(testbench(path.read_text(), path.name))
+        bench = f"{self.top}_test.cpp"
+        (target / bench).write_text(testbench(text_of(self.folder / bench), bench))
 
 
 _EXACT = (
@@ -161,7 +161,7 @@ def _script(path: Path) -> dict[str, str]:
     """The variables of hls4ml's ``project.tcl``."""
     if not path.is_file():
         raise SynthesisError(f"{path}: missing; write the project again")
-    values = dict(re.findall(r'^set (\w+) "?([^"\n]*?)"?\s*$', path.read_text(), re.MULTILINE))
+    values = dict(re.findall(r'^set (\w+) "?([^"\n]*?)"?\s*$', text_of(path), re.MULTILINE))
     for name, form in (
         ("part", _PART),
         ("clock_period", _NUMBER),
@@ -171,6 +171,14 @@ def _script(path: Path) -> dict[str, str]:
         if not form.match(values.get(name, "")):
             raise SynthesisError(f"{path}: {name} is {values.get(name)!r}; write the project again")
     return values
+
+
+def text_of(path: Path) -> str:
+    """A file's text, or ``SynthesisError`` where it is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SynthesisError(f"{path}: is not UTF-8 text ({error}); copy or write it again") from error
 
 
 def table(path: Path) -> dict[str, Any]:

@@ -1,21 +1,23 @@
 """What a step left behind: which files are reports, and whether they are of this run, part, clock and design.
 
-A report is believed when it was written after the run began (by its file's time where the run was here, and by the
-date in its text, in the clock of the machine that ran it), names the project's part, its clock and its top, and parses.
-Everything else is refused with the file and what was found.
+A report is believed when it was written after the run began, names the project's part, its clock and its top, and
+parses. Everything else is refused with the file and what was found. Every run has a folder that was not there before;
+that a report was brought into it from elsewhere is seen by its file's time, and by the date in its text. The text's
+clock may be of another time zone (a container's), so there a shift by any number of quarters of an hour, up to what
+zones differ by, is no fault.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-import re
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from hawq_flow import report
-from hawq_flow.report import HlsReport, ReportError
+from hawq_flow.report import HlsReport, ReportError, same_part
 from hawq_flow.synthesis.project import VECTORS, Project, SynthesisError
 from hawq_flow.synthesis.scripts import CHECKPOINT, REPORTS, SOLUTION, VERILOG
 
@@ -26,6 +28,10 @@ _CLOCK_NS = 0.0051
 """Reports print periods with two decimals."""
 _STALE_S = 2.0
 """File systems keep times as coarsely as this."""
+_CLOCKS_S = 60.0
+"""By so much may the clocks of two machines differ."""
+_DAY_S, _ZONE_S, _ZONES_S = 86400.0, 900.0, 26 * 3600.0
+"""Time zones differ by quarters of an hour, and by 26 hours at most."""
 
 
 class WrongReport(SynthesisError):
@@ -134,17 +140,12 @@ def _checked(step: str, project: Project, found: HlsReport, version: str | None)
     return dataclasses.replace(found, digest=project.digest)
 
 
-def same_part(found: str, expected: str) -> bool:
-    """Whether a report's spelling of a part means this one.
-
-    Reports leave out hyphens, the leading ``xc``, and the end (temperature grade, speed grade).
-    """
-    short, whole = sorted((re.sub(r"^xc|-", "", name.lower()) for name in (found, expected)), key=len)
-    return len(short) >= 8 and whole.startswith(short)
-
-
 def check_times(folder: Path, started: float) -> None:
-    """``WrongReport`` when a report's file is older than the run (seconds since 1970)."""
+    """``WrongReport`` when a report's file is older than the run.
+
+    ``started`` is the time (seconds since 1970) of a file written on the same file system when the run began: the
+    clock of a file server may be another than this machine's.
+    """
     for path in sorted((folder / REPORTS).glob("*")):
         if path.stat().st_mtime < started - _STALE_S:
             written = datetime.datetime.fromtimestamp(path.stat().st_mtime).isoformat(" ", "seconds")
@@ -152,8 +153,14 @@ def check_times(folder: Path, started: float) -> None:
             raise WrongReport(f"{path.name}: was written {written}, before the run that began {began}; not of this run")
 
 
-def check_dates(reports: Sequence[HlsReport], started: datetime.datetime) -> None:
-    """``WrongReport`` when the date in a report's text is before the run's start, both in that machine's local time."""
+def check_dates(reports: Sequence[HlsReport], started: datetime.datetime, seconds: float) -> None:
+    """``WrongReport`` when the date in a report's text is before the run, in whatever time zone the tool was.
+
+    Parameters
+    ----------
+    started, seconds:
+        When the run began, in the local time of the machine that ran it, and how long it took.
+    """
     for found in reports:
         if found.date is None:
             continue
@@ -161,7 +168,13 @@ def check_dates(reports: Sequence[HlsReport], started: datetime.datetime) -> Non
             date = datetime.datetime.fromisoformat(found.date).replace(tzinfo=None)
         except ValueError as error:
             raise WrongReport(f"{', '.join(found.sources)}: date {found.date!r} ({error})") from error
-        if date.date() < started.date() or (":" in found.date and date < started.replace(microsecond=0)):
+        whole_day = ":" not in found.date
+        early = (started - date).total_seconds() - (_DAY_S if whole_day else 0)
+        if early <= _CLOCKS_S:
+            continue
+        zone = math.ceil((early - _CLOCKS_S) / _ZONE_S) * _ZONE_S  # the least shift that puts it after the start
+        after_start = 0.0 if whole_day else zone - early
+        if zone > _ZONES_S or after_start > seconds + _CLOCKS_S:
             raise WrongReport(
                 f"{', '.join(found.sources)}: is dated {date.isoformat(' ')}, before the run that began "
                 f"{started.isoformat(' ', 'seconds')}; not of this run"
@@ -174,11 +187,22 @@ def check_cosim(project: Project, folder: Path) -> None:
     The test bench writes them and compares nothing; the vendor compares with the C simulation only.
     """
     expected = [line.split() for line in (project.folder / VECTORS[1]).read_text().splitlines()]
-    found = (folder / RTL_LOG).read_text().split()  # a line for each output, or for each row: the numbers alone count
+    found = (
+        (folder / RTL_LOG).read_text(errors="replace").split()
+    )  # a line for each output, or for each row: the numbers alone count
     columns = len(expected[0]) if expected else 0
     if len(found) != columns * len(expected):
         raise Different(f"RTL simulation: {len(found)} numbers came back, expected {len(expected)} rows of {columns}")
     for row, want in enumerate(expected):
         got = found[row * columns : (row + 1) * columns]
-        if [float(v) for v in got] != [float(v) for v in want]:
+        numbers = _numbers(want)
+        if numbers is None or _numbers(got) != numbers:
             raise Different(f"RTL simulation, row {row}: got {' '.join(got)}, expected {' '.join(want)}")
+
+
+def _numbers(words: Sequence[str]) -> list[float] | None:
+    """Their values; None where one is no number: an X or Z of the simulator."""
+    try:
+        return [float(word) for word in words]
+    except ValueError:
+        return None

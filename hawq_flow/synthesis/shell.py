@@ -36,10 +36,11 @@ def script(projects: Mapping[str, Project], config: SynthesisConfig) -> str:
 #
 # A step that ended well is not run again; remove its folder in results/ to repeat it. Tools are found on PATH, or named
 # by {", ".join(VARIABLE + kind.upper() for kind in vendor.NAMES)}.
+# Ctrl-C, SIGTERM and SIGHUP end the tool that runs too; after a kill -9 end it yourself.
 set -u
 LC_ALL=C
 export LC_ALL
-cd "$(dirname "$0")" || exit 2
+CDPATH= cd -- "$(dirname -- "$0")" || exit 2
 here=$(pwd)
 case $here in
     *[[:space:]]*)
@@ -48,7 +49,39 @@ case $here in
         ;;
 esac
 limit={math.ceil(config.time_limit_s)}
-failed=0
+failed=0 running= limited=
+
+# One build.sh a folder: a lock with the machine and the process that holds it; one that has ended holds nothing.
+lock=$here/.lock
+me="$(uname -n 2>/dev/null) $$"
+if ! mkdir "$lock" 2>/dev/null; then
+    read -r host other <"$lock/owner" 2>/dev/null || host= other=
+    if [ ! -d "$lock" ] || [ -z "$other" ] || [ "$host" != "${{me% *}}" ] || kill -0 "$other" 2>/dev/null; then
+        echo "build.sh: another build.sh (process ${{other:-unknown}} on ${{host:-unknown}}) works in $here;" \
+            "if it has ended, remove $lock" >&2
+        exit 2
+    fi
+    mv "$lock" "$lock.$$" && rm -rf "$lock.$$"
+    mkdir "$lock" || exit 2
+fi
+echo "$me" >"$lock/owner"
+trap 'rm -rf "$lock"' EXIT
+
+# stop CODE: end the tool that runs, with its group (timeout makes one), and this script
+stop() {{
+    trap '' INT TERM HUP
+    echo "build.sh: interrupted" >&2
+    if [ -n "$running" ]; then
+        kill -s TERM "$running" 2>/dev/null
+        [ -n "$limited" ] || kill -s KILL "$running" 2>/dev/null
+        wait "$running"
+        kill -s KILL -- "-$running" 2>/dev/null
+    fi
+    exit "$1"
+}}
+trap 'stop 130' INT
+trap 'stop 143' TERM
+trap 'stop 129' HUP
 
 if command -v sha256sum >/dev/null 2>&1; then
     sums() {{ sha256sum "$@"; }}
@@ -58,15 +91,14 @@ else
     echo "build.sh: neither sha256sum nor shasum is here" >&2
     exit 2
 fi
-if ! sums -c SHA256SUMS >check.log 2>&1; then
-    grep -v ': OK$' check.log >&2
+if ! sums -c SHA256SUMS >"$lock/check.log" 2>&1; then
+    grep -v ': OK$' "$lock/check.log" >&2
     echo "build.sh: this folder is not as it was packed; copy it again" >&2
-    rm -f check.log
     exit 2
 fi
-rm -f check.log
+limited="timeout -k 10 $limit"
 if ! command -v timeout >/dev/null 2>&1; then
-    timeout() {{ shift 3; "$@"; }}
+    limited=
     echo "build.sh: no timeout(1) here: steps run without a time limit"
 fi
 
@@ -119,9 +151,10 @@ step() {{
         program=$(command -v "$(program_of "$candidate")") && kind=$candidate && break
     done
     part=$out.part
-    work=$here/work/$name-$step
-    rm -rf "$work"
-    mkdir -p "$part" "$work"
+    # A folder of this run's own: a tool that outlived an earlier, killed run goes on in the folder that it had.
+    work=$here/work/$name/$step.$(date +%s).$$
+    rm -rf "$here/work/$name/$step".*
+    mkdir -p "$part" "$here/work/$name" && mkdir "$work" || exit 2
     begun=$(date +%Y-%m-%dT%H:%M:%S) stale=0 code=127 ok=0 from=$(date +%s)
     if [ -n "$kind" ]; then
         cp -R "$name/sources/." "$work"
@@ -135,8 +168,11 @@ step() {{
         case $kind in
 {commands}
         esac
-        (cd "$work" && timeout -k 10 "$limit" "$@") >"$part/$step.log" 2>&1 </dev/null
+        (cd "$work" && exec $limited "$@") >"$part/$step.log" 2>&1 </dev/null &
+        running=$!
+        wait "$running"
         code=$?
+        running=
         solution=$work/${{top}}_prj/{scripts.SOLUTION}
         to=$part/{scripts.REPORTS}
         case $step in
