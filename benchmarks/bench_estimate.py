@@ -10,10 +10,11 @@ import time
 import numpy as np
 from outcome import line
 
-from hawq_flow.estimate import HardwareConfig, cost_tables
+from hawq_flow.estimate import HardwareConfig, Stage, cost_tables
 from hawq_flow.plan import LayerShape
 from hawq_flow.to_rtl.sharing import shared
 
+STAGES: tuple[Stage, ...] = ("csynth", "open")
 SHAPES = (
     LayerShape("fc1", 16, 64, "x"),
     LayerShape("fc2", 64, 32, "fc1"),
@@ -37,9 +38,8 @@ def main() -> None:
     entries = sum(len(WIDTHS) * len(INPUTS[shape.name]) for shape in SHAPES)
     hardware = HardwareConfig()
     begin = time.perf_counter()
-    for stage in ("csynth", "open"):
-        tables = cost_tables(SHAPES, WIDTHS, INPUTS, hardware, stage, weights=weights)
-    ours = 2 * entries * len(tables) / (time.perf_counter() - begin)
+    tables = [cost_tables(SHAPES, WIDTHS, INPUTS, hardware, stage, weights=weights) for stage in STAGES]
+    ours = entries * sum(map(len, tables)) / (time.perf_counter() - begin)
     begin = time.perf_counter()
     matrix = weights["fc3"][6]
     graph = shared(matrix.T, np.zeros(32, np.int64), np.full(32, 63))

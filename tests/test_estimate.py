@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hawq_flow.estimate import (
     STAGE_FIGURES,
+    Bar,
     Coefficients,
     EstimateError,
     HardwareConfig,
@@ -438,6 +439,7 @@ def test_every_estimate_has_its_bars_its_stage_and_its_version() -> None:
     assert bar.low90 <= bar.low68 <= bar.value <= bar.high68 <= bar.high90
     assert bar.uncertain(bar.value)
     assert not bar.uncertain(2 * bar.high68)
+    assert not Bar(3.0, 3.0, 3.0).uncertain(3.0), "every design keeps a limit that the range ends at"
     assert (found.stage, found.warnings) == ("csynth", ())
     assert found.coefficients == shipped().version
     assert found.coefficients.startswith("shipped ")
@@ -635,8 +637,8 @@ def test_a_table_of_a_figure_that_a_stage_does_not_have() -> None:
     assert list(tables) == ["lut", "ff", "latency_cycles"]
     with pytest.raises(
         EstimateError,
-        match=r"stage 'open' has no figure 'dsp' \(it has lut, ff, latency_cycles\), so that a budget of it would limit "
-        "nothing; stages that have it: csynth, synthesis",
+        match=r"stage 'open' has no figure 'dsp' \(it has lut, ff, latency_cycles\), so that a budget of it would "
+        "limit nothing; stages that have it: csynth, synthesis",
     ):
         tables["dsp"]
 

@@ -198,6 +198,9 @@ def test_tree(tmp_path: Path) -> None:
     written(mixed, "csynth.xml", texts.csynth_xml(lut="1", modules=False))
     written(mixed, "net_cosim.rpt", texts.cosim())
     reports, refusals = report.tree([tmp_path])
+    assert report.tree([tmp_path, tmp_path / "a", tmp_path]) == (reports, refusals), (
+        "what is reached twice is read once"
+    )
     found = [(Path(str(one.project)).relative_to(tmp_path).as_posix(), one.stage, one.top) for one in reports]
     assert sorted(found, key=str) == sorted(
         [

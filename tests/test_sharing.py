@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hawq_flow.to_rtl import sharing
 from hawq_flow.to_rtl.adders import AdderError, AdderGraph, graph_of, proved
 from hawq_flow.to_rtl.csd import agreeing, csd, csd_count, minimal_forms, positive
-from hawq_flow.to_rtl.da4ml_optimizer import da4ml_adders, read_stages
+from hawq_flow.to_rtl.da4ml_optimizer import MissingOptimizer, da4ml_adders, read_stages
 from hawq_flow.to_rtl.families import family, limits_of
 from hawq_flow.to_rtl.forms import Forms
 from hawq_flow.to_rtl.patterns import Patterns, Weights
@@ -365,7 +365,7 @@ def test_stages_of_da4ml_that_are_refused() -> None:
 def test_da4ml_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "da4ml", None)
     monkeypatch.setitem(sys.modules, "da4ml.cmvm", None)
-    with pytest.raises(ModuleNotFoundError, match="needs the package da4ml, which is not installed: pip install da4ml"):
+    with pytest.raises(MissingOptimizer, match="needs the package da4ml, which is not installed: pip install da4ml"):
         da4ml_adders([[1]], 0, 1)
 
 

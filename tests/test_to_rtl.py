@@ -601,3 +601,57 @@ def test_the_reader_is_strict(old: str, new: str, text: str) -> None:
 
     with pytest.raises(reader.ReadError, match=text):
         read_and_run(module.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("2'd1: f0 = 3'd5;", "m: f0 has the case 2'd1 twice"),
+        ("default: f0 = 3'd5;", "m: f0 has the case default twice"),
+    ],
+)
+def test_a_case_that_is_there_twice_is_refused(line: str, text: str) -> None:
+    """Verilog takes the first of them."""
+    module = f"""
+        module m (input wire [1:0] x, output wire [2:0] y);
+        function [2:0] f0;
+          input [1:0] i;
+            case (i)
+              2'd1: f0 = 3'd4;
+              default: f0 = 3'd0;
+              {line}
+            endcase
+        endfunction
+        assign y = f0(x);
+        endmodule"""
+    with pytest.raises(reader.ReadError, match=text):
+        reader.read(module)
+
+
+def test_the_reader_takes_one_module_and_one_next_value_a_register() -> None:
+    module = """module m (input wire clk, input wire [0:0] x, output reg [0:0] y);
+        always @(posedge clk) begin y <= x; end endmodule"""
+    assert reader.read(module).nexts == {"y": "x"}
+    for changed in ("`define x 1\n" + module, module + " wire [0:0] n0;"):
+        with pytest.raises(reader.ReadError, match="no module in"):
+            reader.read(changed)
+    with pytest.raises(reader.ReadError, match="m: y is given a next value twice"):
+        reader.read(module.replace("y <= x;", "y <= x; y <= x;"))
+
+
+def test_behind_a_multiplier_sums_are_whole_and_results_have_registers_of_their_own() -> None:
+    """What Yosys' packing of multiplier blocks needs: see Circuit.add and generate.finish."""
+    circuit = Circuit(Names())
+    a, b = Signal(0, 255, "a", 0, 8), Signal(0, 15, "b", 0, 4)
+    circuit.product(a, constant(11))
+    circuit.add(a, b << 4)
+    assert circuit.lines[-1].split(" = ")[1] == "{1'd0, a} + {1'd0, b, 4'd0};"
+    weight = np.array([[91, 0], [0, 93 * 64]])
+    network = IntegerNetwork(
+        (InputSpec("x", (2,), IntType(8, True)),),
+        (Dense("d", "x", weight, np.array([0, 0])),),
+        (OutputSpec("d"),),
+    )
+    text = generate(network, RtlConfig(dsp_threshold=4)).modules[0].text
+    assert "output wire [41:0] d" in text
+    assert "assign d = {" in text

@@ -5,20 +5,31 @@
 """
 
 from hawq_flow.estimate.calibrating import Calibration, calibrate, markdown
-from hawq_flow.estimate.coefficients import FIGURES, STAGES, Coefficients, Model, Spread, Stage, shipped
+from hawq_flow.estimate.coefficients import (
+    FIGURES,
+    STAGE_FIGURES,
+    STAGES,
+    Coefficients,
+    Model,
+    Spread,
+    Stage,
+    shipped,
+)
 from hawq_flow.estimate.counts import Counts
 from hawq_flow.estimate.estimating import Bar, Estimate, Figures, estimate, estimate_layers
 from hawq_flow.estimate.features import EstimateError, HardwareConfig, LayerFeatures, dense_features, features
-from hawq_flow.estimate.tables import CostTable, cost_tables, estimate_plan
+from hawq_flow.estimate.tables import CostTable, CostTables, cost_tables, estimate_plan
 from hawq_flow.estimate.text import estimate_markdown
 
 __all__ = [
     "FIGURES",
     "STAGES",
+    "STAGE_FIGURES",
     "Bar",
     "Calibration",
     "Coefficients",
     "CostTable",
+    "CostTables",
     "Counts",
     "Estimate",
     "EstimateError",

@@ -1,10 +1,10 @@
 """Coefficients fitted anew to a user's own reports, and what that buys on the user's own designs.
 
-Few reports cannot carry many coefficients. With fewer than ``ENOUGH`` of them only a factor for each figure is
-fitted, and drawn towards 1: with ``n`` designs whose measured figures are on (geometric) average ``r`` times the
-estimate, the factor is ``r^(n / (n + SHRINKAGE))``. With more, the coefficients themselves are, with the factors on
-top. Either way the errors *after* are of designs left out, one network at a time, so a calibration that does not help
-shows it.
+Few reports cannot carry many coefficients. With fewer than ``ENOUGH`` of them only a factor for each figure is fitted,
+and drawn towards 1: with ``n`` designs whose measured figures are on (geometric) average ``r`` times the estimate, the
+factor is ``r^(n / (n + SHRINKAGE))``. Several reports of one design count as one. With more, the coefficients
+themselves are, with the factors on top. Either way the errors *after* are of designs left out, one network at a time,
+so a calibration that does not help shows it.
 """
 
 from __future__ import annotations
@@ -73,6 +73,12 @@ def measured_of(sample: Sample) -> Measured:
         raise EstimateError(
             f"calibrate: a report of stage {report.stage!r} has no resources; give reports of {', '.join(STAGES)}"
         )
+    lut, ff, dsp, bram18, cycles = (_figure(report, name) for name in FIGURES)
+    if all(value is None for value in (lut, ff, dsp, bram18, cycles)):
+        raise EstimateError(
+            f"calibrate: {_named(report)} has none of the figures {', '.join(FIGURES)}; leave it out, or collect it "
+            "anew"
+        )
     layers = features(built) if isinstance(built, IntegerNetwork) else tuple(built)
     name = built.digest if isinstance(built, IntegerNetwork) else report.digest or ", ".join(report.sources)
     if isinstance(built, IntegerNetwork) and report.digest is not None and report.digest != built.digest:
@@ -80,7 +86,8 @@ def measured_of(sample: Sample) -> Measured:
             f"calibrate: the report is of network {report.digest[:12]}, not of {built.digest[:12]}; give each network "
             "its own report"
         )
-    used, timing = report.used, report.timing
+    if isinstance(built, IntegerNetwork):
+        hardware.check_layers(op.name for op in built.ops)
     return Measured(
         project=name,
         name=f"{name[:12]} {report.tool} {report.version or ''}".strip(),
@@ -89,13 +96,34 @@ def measured_of(sample: Sample) -> Measured:
         layers=layers,
         hardware=hardware,
         whole=True,
-        lut=used.lut,
-        ff=used.ff,
-        dsp=used.dsp,
-        bram18=used.bram18,
-        latency_cycles=None if timing.latency_cycles_max is None else float(timing.latency_cycles_max),
+        lut=lut,
+        ff=ff,
+        dsp=dsp,
+        bram18=bram18,
+        latency_cycles=cycles,
         weights_known=True,
     )
+
+
+def _named(report: HlsReport) -> str:
+    """A report in an error's words."""
+    where = ", ".join(report.sources) or (report.digest or "without a digest")[:12]
+    return f"the {report.stage} report of {report.tool} ({where})"
+
+
+def _figure(report: HlsReport, name: Figure) -> float | None:
+    """One figure of a report; None where it is not reported, ``EstimateError`` where it is no amount."""
+    value = report.timing.latency_cycles_max if name == "latency_cycles" else getattr(report.used, name)
+    if value is None:
+        return None
+    if not (math.isfinite(value) and value >= 0):
+        raise EstimateError(f"calibrate: {_named(report)} says {name} is {value!r}; expected a number of at least 0")
+    return float(value)
+
+
+def _design(row: Measured) -> str:
+    """What tells designs apart: the network, and how it was built."""
+    return repr((row.project, row.layers, row.hardware))
 
 
 def _factors(model: Model, stage: Stage, name: str, rows: Sequence[Measured], start: Coefficients) -> Model:
@@ -104,26 +132,33 @@ def _factors(model: Model, stage: Stage, name: str, rows: Sequence[Measured], st
     coefficients = Coefficients(start.name, {**start.models, name: model})
     for figure in FIGURES:
         floor = FLOORS[figure]
-        logs = [
-            math.log((float(getattr(row, figure)) + floor) / (predict(coefficients, stage, row)[figure] + floor))
-            for row in rows
-            if finite(getattr(row, figure))
-        ]
+        logs: dict[str, list[float]] = {}
+        for row in rows:
+            if finite(value := getattr(row, figure)):
+                ratio = (float(value) + floor) / (predict(coefficients, stage, row)[figure] + floor)
+                logs.setdefault(_design(row), []).append(math.log(ratio))
         if logs:
             pull = len(logs) / (len(logs) + SHRINKAGE)
-            scale[figure] = rounded(model.factor(figure) * math.exp(pull * float(np.mean(logs))))
+            mean = float(np.mean([np.mean(each) for each in logs.values()]))
+            scale[figure] = rounded(model.factor(figure) * math.exp(pull * mean))
     return dataclasses.replace(model, scale=scale)
 
 
+def _enough(rows: Sequence[Measured]) -> bool:
+    """Whether there are designs and networks enough to fit coefficients to."""
+    designs, networks = ({key(row) for row in rows} for key in (_design, lambda row: row.project))
+    return len(designs) >= ENOUGH and len(networks) >= ENOUGH_NETWORKS
+
+
 def _fit(model: Model, stage: Stage, name: str, rows: Sequence[Measured], start: Coefficients) -> Model:
-    networks = len({row.project for row in rows})
-    if len(rows) >= ENOUGH and networks >= ENOUGH_NETWORKS and not model.base:
+    if _enough(rows) and not model.base:
         refit = (fit_open if stage == "open" else fit_hls)(rows)
         kept = {
             figure: {**model.coefficients.get(figure, {}), **refit.coefficients.get(figure, {})}
             for figure in {*model.coefficients, *refit.coefficients}
         }
-        model = dataclasses.replace(model, coefficients=kept)
+        kinds = tuple(sorted({*model.kinds, *refit.kinds}))
+        model = dataclasses.replace(model, coefficients=kept, scale={}, kinds=kinds)
     return _factors(model, stage, name, rows, start)
 
 
@@ -146,7 +181,8 @@ def calibrate(samples: Sequence[Sample], name: str, *, start: Coefficients | Non
     Parameters
     ----------
     samples:
-        Networks (or features), how they were built, and reports, all of one stage and strategy.
+        Networks (or features), how they were built, and reports, all of one stage (logic synthesis and implementation
+        are two), strategy and device family.
     name:
         What the new coefficients are called; estimates say it.
     start:
@@ -155,14 +191,22 @@ def calibrate(samples: Sequence[Sample], name: str, *, start: Coefficients | Non
     Raises
     ------
     EstimateError
-        If there is no sample, they are of several stages or strategies, or a report is of another network.
+        If there is no sample, they are of several stages, strategies or families, a report is of another network, has
+        no figure, or one that is no amount.
     """
     start = start or shipped()
     rows = [measured_of(sample) for sample in samples]
-    kinds = sorted({(row.stage, row.hardware.strategy) for row in rows})
-    if len(kinds) != 1:
-        listed = ", ".join(" ".join(kind) for kind in kinds) or "none"
-        raise EstimateError(f"calibrate: reports of one stage and strategy are fitted together; found {listed}")
+    groups = sorted(
+        {
+            (report.stage,) if report.stage == "open" else (report.stage, hardware.strategy, hardware.family)
+            for _, hardware, report in samples
+        }
+    )
+    if len(groups) != 1:
+        listed = ", ".join(" ".join(group) for group in groups) or "none"
+        raise EstimateError(
+            f"calibrate: reports of one stage, strategy and device family are fitted together; found {listed}"
+        )
     stage: Stage = next(each for each in STAGES.values() if each == rows[0].stage)
     strategy = rows[0].hardware.strategy
     old = start.model(stage, rows[0].hardware)
@@ -177,7 +221,7 @@ def calibrate(samples: Sequence[Sample], name: str, *, start: Coefficients | Non
             part = Coefficients(name, {**start.models, key: _fit(old, stage, key, others, start)})
             after += [Held(row, predict(part, stage, row)) for row in rows if row.project == network]
     new = _fit(old, stage, key, rows, start)
-    if len(rows) < ENOUGH or len(networks) < ENOUGH_NETWORKS or new.base:
+    if not _enough(rows) or new.base:
         notes.append(
             f"{len(rows)} reports of {len(networks)} networks: a factor for each figure is fitted, drawn towards 1; "
             f"coefficients are fitted from {ENOUGH} reports of {ENOUGH_NETWORKS} networks on"

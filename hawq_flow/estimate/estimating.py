@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hawq_flow.estimate import open_terms, terms
-from hawq_flow.estimate.coefficients import FIGURES, Coefficients, Figure, Model, Spread, Stage, shipped
+from hawq_flow.estimate.coefficients import CLOCK, DOMAIN, FIGURES, Coefficients, Figure, Model, Spread, Stage, shipped
 from hawq_flow.estimate.features import PRODUCT, EstimateError, HardwareConfig, LayerFeatures, features
 from hawq_flow.network import IntegerNetwork
 from hawq_flow.to_rtl.config import RtlConfig
@@ -26,8 +26,8 @@ class Bar:
     high90: float | None = None
 
     def uncertain(self, limit: float) -> bool:
-        """Whether a limit lies within the 68 % range, so that the estimate cannot tell which side the design is on."""
-        return self.low68 is not None and self.high68 is not None and self.low68 <= limit <= self.high68
+        """Whether the 68 % range has both designs that keep a limit (at most it) and designs that do not."""
+        return self.low68 is not None and self.high68 is not None and self.low68 <= limit < self.high68
 
 
 @dataclass(frozen=True)
@@ -82,21 +82,19 @@ def predicted(
 ) -> tuple[list[dict[str, float]], dict[str, float]]:
     """Figures by name of each layer and of the whole design, without error bars; ``interval_cycles`` among them."""
     model = coefficients.model(stage, hardware)
-    if model.base:
-        base = coefficients.model("csynth", hardware)
-        each, whole = _layers(base, layers, hardware), _design(base, layers, hardware)
-    elif stage == "open":
-        each, whole = _open_layers(model, layers), _open_design(model, layers)
-    else:
-        each, whole = _layers(model, layers, hardware), _design(model, layers, hardware)
+    base = coefficients.model("csynth", hardware) if model.base else model
+    each = _open_layers(model, layers) if stage == "open" else _layers(base, layers, hardware)
+    longest = _longest(layers, [layer["latency_cycles"] for layer in each])
+    whole = _open_design(model, longest) if stage == "open" else _design(base, layers, hardware)
     total: dict[str, float] = {
         figure: sum(layer[figure] for layer in each) + whole.get(figure, 0.0) for figure in FIGURES
     }
-    total["latency_cycles"] = _longest(layers, [layer["latency_cycles"] for layer in each]) + whole["latency_cycles"]
+    total["latency_cycles"] = longest + whole["latency_cycles"]
     every: list[dict[str, float]] = [*each, total]
     for figures in every:
         for figure in FIGURES:
-            figures[figure] *= model.factor(figure)
+            # what scales csynth scales what is a ratio to it
+            figures[figure] *= model.factor(figure) * (base.factor(figure) if model.base else 1.0)
     total["interval_cycles"] = max((layer["interval_cycles"] for layer in each), default=1.0)
     return each, total
 
@@ -131,19 +129,19 @@ def _design(model: Model, layers: Sequence[LayerFeatures], hardware: HardwareCon
 def _open_layers(model: Model, layers: Sequence[LayerFeatures]) -> list[dict[str, float]]:
     return [
         {
-            "lut": model.cost("lut", open_terms.lut_terms(layer)),
-            "ff": model.cost("ff", open_terms.ff_terms(layer)),
+            "lut": model.cost("lut", open_terms.lut_terms(layer), open_terms.DEFAULTS),
+            "ff": model.cost("ff", open_terms.ff_terms(layer), open_terms.DEFAULTS),
             "dsp": 0.0,
             "bram18": 0.0,
-            "latency_cycles": model.cost("latency_cycles", open_terms.cycle_terms(layer)),
+            "latency_cycles": model.cost("latency_cycles", open_terms.cycle_terms(layer), open_terms.DEFAULTS),
             "interval_cycles": 1.0,
         }
         for layer in layers
     ]
 
 
-def _open_design(model: Model, layers: Sequence[LayerFeatures]) -> dict[str, float]:
-    return {"ff": model.cost("ff", open_terms.design_terms(layers)), "latency_cycles": 0.0}
+def _open_design(model: Model, latency: float) -> dict[str, float]:
+    return {"ff": model.cost("ff", open_terms.design_terms(latency), open_terms.DEFAULTS), "latency_cycles": 0.0}
 
 
 def _longest(layers: Sequence[LayerFeatures], cycles: Sequence[float]) -> float:
@@ -158,28 +156,28 @@ def _longest(layers: Sequence[LayerFeatures], cycles: Sequence[float]) -> float:
 
 def domain_of(layer: LayerFeatures, hardware: HardwareConfig) -> dict[str, float]:
     """The features of a product layer that are checked against what was fitted."""
-    return {
-        "terms of a dot product": layer.n_in,
-        "outputs": layer.n_out,
-        "input bits": layer.input_bits,
-        "weight bits": layer.weight_bits,
-        "reuse factor": hardware.reuse(layer.name),
-        "positions": layer.positions,
-        f"clock period in ns on {hardware.family}": hardware.clock_ns,
-    }
+    sizes = (layer.n_in, layer.n_out, layer.input_bits, layer.weight_bits)
+    values = (*sizes, hardware.reuse(layer.name), layer.positions)
+    names = [name for name in DOMAIN if not name.startswith(CLOCK)]
+    return {**dict(zip(names, values, strict=True)), f"{CLOCK} {hardware.family}": hardware.clock_ns}
 
 
 def outside(model: Model, layers: Sequence[LayerFeatures], hardware: HardwareConfig) -> list[str]:
-    """What lies outside of the fitted ranges, a line a feature."""
+    """What lies outside of the fitted ranges, a line a feature; and kinds of layers that were never fitted."""
     lines: list[str] = []
     for layer in layers:
+        if layer.kind not in model.kinds and layer.operations:
+            fitted = ", ".join(model.kinds) or "no kind of layer"
+            lines.append(
+                f"{layer.name}: of kind {layer.kind!r}, estimated from first principles; fitted at this stage: {fitted}"
+            )
         if layer.kind != PRODUCT:
             continue
         for name, value in domain_of(layer, hardware).items():
             if name not in model.domain:
                 if (
                     model.domain
-                    and name.startswith("clock")
+                    and name.startswith(CLOCK)
                     and (line := f"no layer was fitted with a {name}") not in lines
                 ):
                     lines.append(line)
@@ -201,9 +199,15 @@ def estimate_layers(
     if not layers:
         raise EstimateError("estimate: no layer costs anything; expected at least one product, rescale, adder or table")
     coefficients = coefficients or shipped()
+    hardware.check_layers(layer.name for layer in layers)
     model = coefficients.model(stage, hardware)
     each, total = predicted(coefficients, stage, layers, hardware)
     warnings = outside(model, layers, hardware)
+    if stage != "open" and not hardware.known_part:
+        warnings.append(
+            f"part {hardware.part!r} is of no family that was fitted (Xilinx 7 series, UltraScale, UltraScale+): "
+            "estimated as if it were UltraScale+"
+        )
     if stage == "open" and any(layer.kind == PRODUCT and hardware.reuse(layer.name) > 1 for layer in layers):
         warnings.append("the open road is wholly unrolled: the reuse factor is left out")
     for layer in layers if stage == "open" else ():
@@ -252,6 +256,6 @@ def estimate(
     Raises
     ------
     EstimateError
-        If there are no coefficients for the stage, or nothing to estimate.
+        If there are no coefficients for the stage, nothing to estimate, or a reuse factor of a layer that is not there.
     """
     return estimate_layers(features(network), hardware or HardwareConfig(), stage, coefficients=coefficients)

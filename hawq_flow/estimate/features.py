@@ -8,8 +8,10 @@ of adders, comparators, general products or table entries an element.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,16 +32,21 @@ from hawq_flow.network import (
     Requantize,
     Subtract,
     SumPool,
+    Value,
 )
 from hawq_flow.numeric import IntArray, IntType, Rounding
+from hawq_flow.to_rtl.circuit import width
 from hawq_flow.to_rtl.csd import HARD_DIGITS, csd_count
-from hawq_flow.to_rtl.plan import stages
+from hawq_flow.to_rtl.plan import Stage, stages
 
 Strategy = Literal["latency", "resource"]
 IoType = Literal["io_parallel", "io_stream"]
 Multipliers = Literal["auto", "dsp", "fabric"]
 Kind = Literal["product", "rescale", "adder", "compare", "multiply", "table", "softmax"]
 PRODUCT: Kind = "product"
+SEVEN_SERIES = re.compile(r"x[acq]7[akvsz]")
+ULTRASCALE = re.compile(r"x[acq](a?[kvz]?u|k\d|v[cemhp]|au)")
+"""UltraScale, UltraScale+ (Alveo and Kria among them) and Versal, which adds no slower."""
 
 
 class EstimateError(ValueError):
@@ -95,8 +102,27 @@ class HardwareConfig:
 
     @property
     def family(self) -> Literal["7series", "ultrascale"]:
-        """The family that the part belongs to, as far as speed goes: Xilinx 7 (and Zynq 7000), or UltraScale(+)."""
-        return "7series" if self.part.lower().removeprefix("xc")[:1] == "7" else "ultrascale"
+        """The family that the part belongs to, as far as speed goes: Xilinx 7 (and Zynq 7000), or UltraScale(+).
+
+        A part that is neither (``known_part``) counts as UltraScale, and the estimate warns.
+        """
+        return "7series" if SEVEN_SERIES.match(self.part.lower()) else "ultrascale"
+
+    @property
+    def known_part(self) -> bool:
+        """Whether the part is one of the families that estimates were fitted to."""
+        return any(family.match(self.part.lower()) for family in (SEVEN_SERIES, ULTRASCALE))
+
+    def check_layers(self, names: Iterable[str]) -> None:
+        """``EstimateError`` if a reuse factor is given for a layer that is not one of ``names``."""
+        known = list(names)
+        for name in self.reuse_factor if isinstance(self.reuse_factor, Mapping) else ():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+                raise EstimateError(
+                    f"hardware: a reuse factor is given for layer {name!r}, which the design does not have; {hint}"
+                )
 
 
 @dataclass(frozen=True)
@@ -112,7 +138,7 @@ class LayerFeatures:
     positions:
         Positions of the result: 1 for a vector, the pixels of an image. hls4ml streams one after the other.
     elements:
-        Elements of the result: what registers hold, and how many rescales, adders or tables there are.
+        Elements of the result that are no constants: how many rescales, adders or tables there are.
     operations:
         Adders or comparators an element (window size less one, terms less one); 1 for the rest.
     input_bits, weight_bits, sum_bits, output_bits:
@@ -127,6 +153,14 @@ class LayerFeatures:
     reads:
         Names of the layers whose results it reads, wires in between left out; without any in all of a design's layers,
         each reads the one before.
+    biased:
+        Whether a product has a bias, which the rescale that alone reads it adds, or makes part of its thresholds.
+    entering_bits, result_bits:
+        On the open road: mean width of the elements that enter, by their ranges, and bits of all elements of the
+        result together; None: ``input_bits``, and ``elements`` of ``output_bits``.
+    delay_bits:
+        Flip-flops, on the open road, of delay lines: they hold its result, and a network input that it reads first,
+        where that skips stages, or is an output before the others are there.
     """
 
     name: str
@@ -144,6 +178,20 @@ class LayerFeatures:
     rounds: bool = True
     registered: bool = True
     reads: tuple[str, ...] = ()
+    biased: bool = True
+    entering_bits: float | None = None
+    result_bits: int | None = None
+    delay_bits: int = 0
+
+    @property
+    def entering(self) -> float:
+        """Mean width of what enters."""
+        return float(self.input_bits) if self.entering_bits is None else self.entering_bits
+
+    @property
+    def leaving(self) -> int:
+        """Bits of all elements of the result together."""
+        return self.elements * self.output_bits if self.result_bits is None else self.result_bits
 
 
 def held(values: IntArray) -> int:
@@ -196,6 +244,8 @@ def rescale_features(
     Its window is what it does not saturate: on average over the multipliers, sums below ``2^output_bits`` steps.
     """
     multiplier = np.asarray(multiplier, np.int64)
+    if not multiplier.size:  # nothing but constants
+        return LayerFeatures(name, "rescale", 0, input_bits, output_bits)
     digits = csd_count(multiplier)
     reach = output_bits + np.asarray(shift, float) - np.log2(np.maximum(np.abs(multiplier.astype(float)), 1.0))
     return LayerFeatures(
@@ -216,25 +266,71 @@ def rescale_features(
 
 
 def features(network: IntegerNetwork) -> tuple[LayerFeatures, ...]:
-    """Features of every op of the network that costs anything, in order, by the op's name."""
+    """Features of every op of the network that costs anything, in order, by the op's name; dead ops cost nothing."""
     found: dict[str, LayerFeatures] = {}
     parts = stages(network)
+    alive = {op.name for stage in parts for op in stage.ops}
     ends = {stage.output for stage in parts}
     wires = {stage.output for stage in parts if all(_of_op(network, op) is None for op in stage.ops)}
+    delays = _delays(network, parts)
     sources: dict[str, tuple[str, ...]] = {}  # of each value: the layers that it comes from, wires left out
     for op in network.ops:
+        if op.name not in alive:
+            continue
         read = tuple(dict.fromkeys(name for value in op.inputs for name in sources.get(value, ())))
         layer = _wires(network, op) if op.name in wires else _of_op(network, op)
         sources[op.name] = read if layer is None else (op.name,)
         if layer is not None:
-            positions = math.prod(network.values[op.name].shape[1:])
+            value = network.values[op.name]
+            waiting = [op.name, *(name for name in op.inputs if name not in sources)]
             found[op.name] = dataclasses.replace(
-                layer, reads=read, registered=op.name in ends, positions=max(positions, 1)
+                layer,
+                reads=read,
+                registered=op.name in ends,
+                positions=max(math.prod(value.shape[1:]), 1),
+                entering_bits=_mean([network.values[name] for name in op.inputs]),
+                result_bits=int(_widths(value).sum()),
+                delay_bits=sum(delays.pop(name, 0) for name in waiting),
             )
         elif op.name in ends:  # wires end a stage: what they come from does
             for name in read:
                 found[name] = dataclasses.replace(found[name], registered=True)
+    if found:  # delay lines of wires
+        last = next(reversed(found))
+        found[last] = dataclasses.replace(found[last], delay_bits=found[last].delay_bits + sum(delays.values()))
     return tuple(found.values())
+
+
+def _widths(value: Value) -> IntArray:
+    """Bits of each element, by its own range; 0 for a constant."""
+    signed = value.low < 0
+    magnitude = np.maximum(value.high, np.where(signed, -value.low - 1, 0))
+    bits = np.frexp(magnitude.astype(float))[1] + signed
+    return np.asarray(np.where(value.low == value.high, 0, bits), np.int64)
+
+
+def _mean(values: list[Value]) -> float:
+    """Mean width of the elements that are no constants, of the widest of the values; 0 if all are constants."""
+    widths = [bits[bits > 0] for bits in map(_widths, values)]
+    return max((float(bits.mean()) for bits in widths if bits.size), default=0.0)
+
+
+def _delays(network: IntegerNetwork, parts: list[Stage]) -> dict[str, int]:
+    """Flip-flops of each value's delay line in the generator's top, one register a stage."""
+    there = {spec.name: 0 for spec in network.inputs}
+    until = dict(there)
+    for stage in parts:
+        begin = max((there[name] for name in stage.inputs), default=0)
+        there[stage.output] = until[stage.output] = begin + 1
+        until.update({name: max(until[name], begin) for name in stage.inputs})
+    last = max((there[output.name] for output in network.outputs), default=0)
+    until.update({output.name: max(last, 1) for output in network.outputs})
+    found = {}
+    for name, cycle in there.items():
+        value = network.values[name]
+        bits = max(1, width(int(value.low.min()), int(value.high.max())))
+        found[name] = bits * math.prod(value.shape) * (until[name] - cycle)
+    return found
 
 
 def _wires(network: IntegerNetwork, op: Op) -> LayerFeatures:
@@ -248,7 +344,8 @@ def _of_op(network: IntegerNetwork, op: Op) -> LayerFeatures | None:
     """Features of one op; None for what is only wires."""
     values = network.values
     out = values[op.name]
-    bits, elements = out.type.max_bits, math.prod(out.shape)
+    bits, varies = out.type.max_bits, out.low != out.high
+    elements = int(np.count_nonzero(varies))
     inputs = [values[name] for name in op.inputs]
     wide = max(value.type.max_bits for value in inputs)
     match op:
@@ -256,18 +353,24 @@ def _of_op(network: IntegerNetwork, op: Op) -> LayerFeatures | None:
             matrix = op.weight.reshape(op.weight.shape[0], -1)
             groups = op.groups if isinstance(op, Conv) else 1
             positions = math.prod(out.shape[1:]) if isinstance(op, Conv) else 1
-            return dense_features(op.name, matrix, wide, sum_bits=bits, positions=positions, groups=groups)
-        case Requantize():
             return dataclasses.replace(
-                rescale_features(op.name, np.broadcast_to(op.multiplier, out.shape), op.shift, wide, bits),
+                dense_features(op.name, matrix, wide, sum_bits=bits, positions=positions, groups=groups),
+                biased=bool(op.bias.any() and elements),
+            )
+        case Requantize():
+            multiplier, shift = (np.broadcast_to(array, out.shape)[varies] for array in (op.multiplier, op.shift))
+            source = {other.name: other for other in network.ops}.get(op.inputs[0])
+            return dataclasses.replace(
+                rescale_features(op.name, multiplier, shift, wide, bits),
                 rounds=op.rounding is not Rounding.FLOOR,
+                biased=isinstance(source, Dense | Conv) and bool(source.bias.any()),
             )
         case SumPool() | MaxPool():
             kind: Kind = "adder" if isinstance(op, SumPool) else "compare"
             return LayerFeatures(op.name, kind, elements, wide, bits, operations=math.prod(op.kernel) - 1)
         case ReduceSum() | ReduceMax():
             kind = "adder" if isinstance(op, ReduceSum) else "compare"
-            terms = math.prod(inputs[0].shape) // elements
+            terms = math.prod(inputs[0].shape) // math.prod(out.shape)
             return LayerFeatures(op.name, kind, elements, wide, bits, operations=terms - 1)
         case Add() | Subtract():
             return LayerFeatures(op.name, "adder", elements, wide, bits, operations=len(inputs) - 1)

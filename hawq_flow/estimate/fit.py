@@ -1,8 +1,8 @@
 """Fit the coefficients that ship, from the published tables: ``python -m hawq_flow.estimate.fit FOLDER``.
 
 ``FOLDER`` holds hls4ml_layers.csv, hls4ml_projects.csv, wa_hls4ml_search/ and hls4ml_rf_scans/. ``--open`` names the
-lines that experiments/calibrate.py wrote. The same data give the same bytes. What is printed are the errors on projects
-held out, as they stand in docs/estimates.md.
+lines that experiments/calibrate.py wrote of bit plans, ``--operations`` those of single ops. The same data give the
+same bytes. What is printed are the errors on projects held out, as they stand in docs/estimates.md.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from hawq_flow.estimate.fitting import (
 )
 
 OPEN = Path(__file__).parents[2] / "experiments" / "calibrate.jsonl"
+OPERATIONS = OPEN.with_name("operations.jsonl")
 
 
 def with_errors(model: Model, held: Sequence[Held], rows: Sequence[Measured], sources: Sequence[str]) -> Model:
@@ -67,6 +68,10 @@ def hls_models(rows: Sequence[Measured]) -> tuple[dict[str, Model], dict[str, li
         held[key] = held_out(own, "csynth", fit_hls)
         sources = [described(part, name) for part, name in ((search, "wa-hls4ml-search"), (projects, "hls4ml")) if part]
         models[key] = with_errors(fit_hls(own), held[key], own, sources)
+    # what no row of the resource strategy has (a rescale, a softmax) is the same hardware in both
+    resource, latency = models["csynth.resource"], models["csynth.latency"].coefficients
+    coefficients = {figure: {**latency[figure], **own} for figure, own in resource.coefficients.items()}
+    models["csynth.resource"] = dataclasses.replace(resource, coefficients=coefficients)
     return models, held
 
 
@@ -106,7 +111,9 @@ def synthesis_models(found_pairs: Sequence[pairs.Pair], models: Mapping[str, Mod
                 if figure in from_base:
                     kept[figure] = from_base[figure]
         note = f"{len(own)} designs of {len({pair.project for pair in own})} projects with csynth and Vivado reports"
-        found[f"synthesis.{strategy}"] = Model({}, scale, layer, design, base.domain, "csynth", (*base.sources, note))
+        found[f"synthesis.{strategy}"] = Model(
+            {}, scale, layer, design, base.domain, "csynth", (*base.sources, note), base.kinds
+        )
     return found
 
 
@@ -148,26 +155,47 @@ def open_rows(path: Path) -> list[Measured]:
     return rows
 
 
-def open_model(rows: Sequence[Measured]) -> tuple[Model, list[Held]]:
-    """The open road's model: of rows of the same jet network under many plans."""
-    held = held_out(rows, "open", fit_open)
-    designs = [each for each in held if each.row.name == each.row.project]
-    modules = [each for each in held if each.row.name != each.row.project]
+def operation_rows(path: Path) -> list[Measured]:
+    """Designs of one op each, of experiments/calibrate.py's lines; each is a project."""
+    rows = []
+    for text in path.read_text().splitlines():
+        entry = json.loads(text)
+        layers = tuple(layer_of(layer) for layer in entry["layers"])
+        name, hardware = f"op {entry['name']}", HardwareConfig()
+        rows.append(
+            Measured(name, name, "open", entry["tool"], layers, hardware, True, entry["lut"], entry["ff"], 0.0, 0.0)
+        )
+    return rows
+
+
+def open_model(rows: Sequence[Measured], operations: Sequence[Measured] = ()) -> tuple[Model, list[Held]]:
+    """The open road's model: of rows of the same jet network under many plans, and of single ops.
+
+    The errors of designs are the plans', those of layers the modules' of plans and the ops'; what is held out of the
+    plans is returned.
+    """
+    every = held_out([*rows, *operations], "open", fit_open)
+    projects = {row.project for row in rows}
+    held = [each for each in every if each.row.project in projects]
+    designs = [each for each in held if each.row.whole]
+    layers = [each for each in every if not (each.row.whole and each.row.project in projects)]
+    sources = [described(rows, "random plans of the jet MLP, experiments/calibrate.py")]
+    sources += [described(operations, "single ops, experiments/calibrate.py --operations")] if operations else []
     model = dataclasses.replace(
-        fit_open(rows),
-        layer=spreads(modules),
+        fit_open([*rows, *operations]),
+        layer=spreads(layers),
         design=spreads(designs),
         domain=domain(rows),
-        sources=(described(rows, "random plans of the jet MLP, experiments/calibrate.py"),),
+        sources=tuple(sources),
     )
     return model, held
 
 
-def fit(folder: Path, lines: Path) -> tuple[Coefficients, dict[str, list[Held]]]:
+def fit(folder: Path, lines: Path, operations: Path = OPERATIONS) -> tuple[Coefficients, dict[str, list[Held]]]:
     """Everything: all models, and all held-out rows by model."""
     models, held = hls_models(data.rows(folder))
     models.update(synthesis_models(pairs.pairs(folder), models))
-    models["open"], held["open"] = open_model(open_rows(lines))
+    models["open"], held["open"] = open_model(open_rows(lines), operation_rows(operations))
     return Coefficients("shipped", models), held
 
 
@@ -211,10 +239,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hawq_flow.estimate.fit", description=__doc__)
     parser.add_argument("folder", type=Path, help="the folder of published tables")
     parser.add_argument("--open", type=Path, default=OPEN, help="lines of experiments/calibrate.py")
+    parser.add_argument("--operations", type=Path, default=OPERATIONS, help="its lines of single ops")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / SHIPPED)
     parser.add_argument("--figure", type=Path, help="where to draw the held-out designs")
     arguments = parser.parse_args()
-    coefficients, held = fit(arguments.folder, arguments.open)
+    coefficients, held = fit(arguments.folder, arguments.open, arguments.operations)
     coefficients.save(arguments.out)
     print(report(coefficients), "", comparison(held["csynth.latency"]), sep="\n")
     if arguments.figure is not None:

@@ -12,6 +12,7 @@ from hawq_flow.estimate.coefficients import FIGURES, Coefficients, Figure, Model
 from hawq_flow.estimate.data import Measured, finite
 from hawq_flow.estimate.estimating import domain_of, own_cycles, predicted
 from hawq_flow.estimate.features import PRODUCT, HardwareConfig, LayerFeatures
+from hawq_flow.estimate.open_terms import DEFAULTS
 from hawq_flow.estimate.solving import solve
 from hawq_flow.estimate.terms import Terms
 from hawq_flow.numeric import FloatArray
@@ -46,7 +47,7 @@ def rounded(value: float) -> float:
 
 
 def fitted(rows: Sequence[Measured], figure: Figure, amounts: Callable[[Measured], Terms]) -> dict[str, float]:
-    """Coefficients of one figure on the rows that have it; terms that came out as nothing are left out."""
+    """Coefficients of one figure on the rows that have it; terms of which no row has any are left out."""
     kept = [row for row in rows if finite(getattr(row, figure))]
     if not kept:
         return {}
@@ -55,7 +56,17 @@ def fitted(rows: Sequence[Measured], figure: Figure, amounts: Callable[[Measured
     if figure == "latency_cycles":
         measured = np.maximum(measured - [sum(terms.waits(x, row.hardware) for x in row.layers) for row in kept], 0.0)
     values = solve(table, measured, [row.project for row in kept], FLOORS[figure])
-    return {name: rounded(value) for name, value in zip(names, values, strict=True) if value > 1e-9}
+    return _coefficients(names, values, table)
+
+
+def _coefficients(names: Sequence[str], values: FloatArray, table: FloatArray) -> dict[str, float]:
+    """A coefficient a term: 0 for what costs nothing, none for what was not there to be measured."""
+    there = (table != 0).any(axis=0).tolist()
+    return {
+        name: rounded(value) if value > 1e-9 else 0.0
+        for name, value, seen in zip(names, values, there, strict=True)
+        if seen
+    }
 
 
 def in_turns(layer: LayerFeatures, hardware: HardwareConfig) -> bool:
@@ -71,7 +82,7 @@ def joined(rows: Sequence[Measured], figure: Figure) -> dict[str, float]:
     names, table = matrix([terms.design_terms(figure, row.layers, row.hardware) for row in kept])
     left = np.array([max(float(getattr(row, figure)) - float((row.parts or {})[figure]), 0.0) for row in kept])
     values = solve(table, left, [row.project for row in kept], FLOORS[figure])
-    return {name: rounded(value) for name, value in zip(names, values, strict=True) if value > 1e-9}
+    return _coefficients(names, values, table)
 
 
 def fit_hls(rows: Sequence[Measured]) -> Model:
@@ -96,14 +107,20 @@ def fit_hls(rows: Sequence[Measured]) -> Model:
             "ff": {**ff, **joined(rows, "ff")},
             "latency_cycles": {**cycles, **joined(rows, "latency_cycles")},
             **COUNTED,
-        }
+        },
+        kinds=kinds(rows),
     )
 
 
 def fit_open(rows: Sequence[Measured]) -> Model:
     """The model of the open road: only LUTs are fitted, the rest is counted."""
     lut = fitted(rows, "lut", lambda row: add(*(open_terms.lut_terms(x) for x in row.layers)))
-    return Model({"lut": lut, "ff": {"register": 1.0, "valid": 1.0}, "latency_cycles": {"stage": 1.0}})
+    return Model({"lut": lut, "ff": dict(DEFAULTS["ff"]), "latency_cycles": {"stage": 1.0}}, kinds=kinds(rows))
+
+
+def kinds(rows: Sequence[Measured]) -> tuple[str, ...]:
+    """Kinds of the layers of all rows, in order of their names; what takes nothing (wires) left out."""
+    return tuple(sorted({layer.kind for row in rows for layer in row.layers if layer.operations}))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Designs with both the HLS tool's estimate and Vivado's logic synthesis: what the one is of the other.
 
-From reuse-factor scans (Vivado 2018.3) and from the reports of published projects. Rows whose DSP blocks differ by
-far are left out: there, logic synthesis removed what the design did not use, and the ratio says nothing of the tools.
+From reuse-factor scans (Vivado 2018.3) and from the reports of published projects, both of one part. Rows whose DSP
+blocks differ by far are left out: there, logic synthesis removed what the design did not use, and the ratio says
+nothing of the tools.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pandas as pd
 
 from hawq_flow.estimate.data import frame
 from hawq_flow.estimate.features import EstimateError, Strategy
-from hawq_flow.report.project import tree
+from hawq_flow.report import same_part, tree
 
 COLUMNS = (
     ("VivadoHlsResourceLut", "VivadoHlsResourceFf", "VivadoHlsResourceDsp"),
@@ -70,6 +71,8 @@ def _published(folder: Path) -> Iterator[Pair]:
     for before in reports:
         after = [each for each in reports if each.project == before.project and each.stage == "synthesis"]
         if before.stage != "csynth" or len(after) != 1:
+            continue
+        if not (before.part and after[0].part and same_part(before.part, after[0].part)):
             continue
         one, two = before.used, after[0].used
         if not (one.lut and one.ff and one.dsp and two.lut and two.ff and two.dsp):

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hawq_flow.estimate.coefficients import Coefficients, Figure, Stage, shipped
+from hawq_flow.estimate.coefficients import STAGE_FIGURES, STAGES, Coefficients, Stage, shipped
 from hawq_flow.estimate.counts import Counts, count, drawn, expected
 from hawq_flow.estimate.estimating import Estimate, estimate_layers, predicted
 from hawq_flow.estimate.features import (
@@ -32,7 +32,23 @@ CostTable = dict[str, dict[tuple[int, int], float]]
 Weights = Mapping[str, Mapping[int, IntArray]]
 """For each layer and weight width: int64 (outputs, terms of a dot product)."""
 
-TABLED: tuple[Figure, ...] = ("lut", "ff", "dsp", "bram18", "latency_cycles")
+
+class CostTables(dict[str, CostTable]):
+    """Tables by figure; a figure that the stage does not have is an ``EstimateError``, and no table of zeros."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__({figure: {} for figure in STAGE_FIGURES[stage]})
+        self.stage = stage
+
+    def __missing__(self, figure: str) -> CostTable:
+        stages = [stage for stage in STAGES if figure in STAGE_FIGURES[stage]]
+        fix = f"; stages that have it: {', '.join(stages)}" if stages else ""
+        raise EstimateError(
+            f"estimate: stage {self.stage!r} has no figure {figure!r} (it has {', '.join(self)}), so that a budget of "
+            f"it would limit nothing{fix}"
+        )
+
+
 MULTIPLIER_BITS = 8
 SATURATED_BITS = 4
 """Bits of a finished sum that lie beyond where its rescale saturates, as trained networks have it."""
@@ -156,8 +172,10 @@ def cost_tables(
     weights: Weights | None = None,
     output_bits: int = 16,
     coefficients: Coefficients | None = None,
-) -> dict[str, CostTable]:
+) -> CostTables:
     """Costs ``{figure: {layer: {(weight bits, input bits): cost}}}`` for :func:`hawq_flow.allocate.allocate`.
+
+    The figures are those of the stage (``STAGE_FIGURES``): asking for another is an ``EstimateError``.
 
     Parameters
     ----------
@@ -173,15 +191,17 @@ def cost_tables(
     Raises
     ------
     EstimateError
-        If weights or widths of a layer are missing.
+        If weights or widths of a layer are missing, or a reuse factor is of a layer that is not there.
     """
     hardware, coefficients = hardware or HardwareConfig(), coefficients or shipped()
     names = {shape.name for shape in shapes}
+    hardware.check_layers(shape.name for shape in shapes)
     by_name = {shape.name: shape for shape in shapes}
     readers = {name: sum(shape.source == name for shape in shapes) for name in names}
     if missing := sorted(names - set(input_bits)):
         raise EstimateError(f"estimate: no input widths for layer {missing[0]!r}; give input_bits[{missing[0]!r}]")
-    tables: dict[str, CostTable] = {figure: {} for figure in TABLED}
+    tables = CostTables(stage)
+    figures = tuple(tables)
     products = {(shape.name, bits): _product(shape, bits, weights) for shape in shapes for bits in weight_bits}
     middle_weight = _middle(weight_bits)
     middle_output = {
@@ -208,7 +228,7 @@ def cost_tables(
             costs([_rescale(producer, middle_sum[producer.name], width)])
             for width in (bits, middle_output[producer.name])
         )
-        return {figure: here[figure] - there[figure] for figure in TABLED}
+        return {figure: here[figure] - there[figure] for figure in figures}
 
     effects = {
         (shape.name, bits): effect(by_name[shape.source], bits)
@@ -217,14 +237,14 @@ def cost_tables(
         for bits in input_bits[shape.name]
     }
     for shape in shapes:
-        for figure in TABLED:
+        for figure in figures:
             tables[figure][shape.name] = {}
         for bits in weight_bits:
             for width in input_bits[shape.name]:
                 product = products[shape.name, bits].features(width, _signed(shape, names))
                 total = costs([product, _rescale(shape, product.sum_bits, middle_output[shape.name])])
                 before = effects.get((shape.name, width), {})
-                for figure in TABLED:
+                for figure in figures:
                     share = before.get(figure, 0.0) / readers.get(shape.source, 1)
                     tables[figure][shape.name][bits, width] = total[figure] + share
     return tables

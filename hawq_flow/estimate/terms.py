@@ -40,6 +40,55 @@ DSP_WEIGHT_BITS = 5
 """Resource strategy: products with wider weights go to DSP blocks (Vivado HLS 2020.1, 16-bit inputs)."""
 CHAIN_WEIGHTS = 4096
 """Weights above which Vitis HLS no longer balances a layer's sums, which hls4ml itself advises against."""
+FAMILIES = ("7series", "ultrascale")
+DEFAULTS: Mapping[str, Mapping[str, float]] = {
+    "lut": {
+        "sum": 1.0,
+        "simple": 1.0,
+        "shifted": 1.0,
+        "dsp_glue": 0.25,
+        "fabric": 1.0,
+        "turns": 0.5,
+        "select_in": 1.0,
+        "accumulate": 1.0,
+        "select_out": 0.5,
+        "clip": 1.5,
+        "round": 1.0,
+        "softmax": 150.0,
+    },
+    "ff": {
+        "softmax": 16.0,
+        "register": 1.0,
+        "accumulator": 1.0,
+        "unit": 1.0,
+        "in_flight": 1.0,
+        "chain": 1.0,
+        "stored": 0.5,
+        "boundary": 1.0,
+        "input": 1.0,
+        **{f"{family}.{name}": 0.5 for family in FAMILIES for name in ("registered", "product")},
+    },
+    "dsp": {"block": 1.0},
+    "bram18": {"block": 1.0, "softmax": 1.0},
+    "latency_cycles": {
+        "start": 2.0,
+        "chain": 0.25,
+        **{
+            f"{family}.{name}": amount
+            for family, level in zip(FAMILIES, (4.0, 1.0), strict=True)
+            for name, amount in {
+                "level": level,
+                "dsp": level,
+                "rescale": level / 2,
+                "softmax": level,
+                "softmax_clock": 4 * level,
+                "call": 1.0,
+            }.items()
+        },
+    },
+}
+"""All terms, by figure, and what one of each takes from first principles, where nothing was fitted: LUTs a full adder
+or two bits of a multiplexer, ns a level of adders."""
 BRAM_SHAPES = ((512, 36), (1024, 18), (2048, 9), (4096, 4), (8192, 2), (16384, 1))
 """Words and bits a word of one block RAM of 18 Kbit."""
 
@@ -138,7 +187,9 @@ def _other_lut(layer: LayerFeatures, hardware: HardwareConfig) -> Terms:
             dsp = uses_dsp(layer, hardware)
             return {"fabric": 0.0 if dsp else n * layer.input_bits * layer.weight_bits}
         case "table":
-            return {}
+            return {}  # in block RAM
+        case "compare":
+            return {"sum": 1.5 * n * layer.operations * layer.output_bits}
         case _:
             return {"sum": n * layer.operations * layer.output_bits}
 

@@ -85,11 +85,15 @@ def tree(paths: Iterable[str | Path]) -> tuple[tuple[HlsReport, ...], tuple[Refu
     """
     reports: list[HlsReport] = []
     refusals: list[Refusal] = []
+    seen: set[Path] = set()  # a file that is reached twice is read once
     for root in map(Path, paths):
         if not root.exists():
             raise ReportError(f"{root}: found no such file or folder; expected reports, or a folder of them")
         projects: dict[Path, list[Path]] = {}
         for path in [root] if root.is_file() else _files(root):
+            if path.resolve() in seen:
+                continue
+            seen.add(path.resolve())
             projects.setdefault(_project_of(path, root), []).append(path)
         for project, files in projects.items():
             found, refused = _read_files(files)

@@ -9,7 +9,8 @@ input of the declared types. What has no exact circuit is refused (:class:`NotSy
 Modules: ``adders``, ``sharing``, ``csd`` (constant matrices as adder graphs); ``circuit`` (wires with proven ranges),
 ``products``, ``rescale``, ``operations`` (one function an op), ``plan`` (stages), ``generate``, ``names``, ``design``
 (the result), ``writing`` (files); ``packing``, ``simulators``, ``simulate``, ``reader`` (a run of the text, cycle by
-cycle); ``yosys``, ``synthesize``, ``netlist``, ``netlist_simulator``, ``figures`` (what synthesis makes of it).
+cycle); ``yosys``, ``synthesize``, ``netlist``, ``netlist_simulator``, ``multiplied``, ``figures`` (what synthesis makes
+of it); ``formal``, ``all_integers``, ``wiring``, ``equivalence`` (proofs).
 """
 
 from hawq_flow.to_rtl.config import VIVADO_DSP_BITS, NotSynthesizable, RtlConfig

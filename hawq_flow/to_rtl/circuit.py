@@ -135,6 +135,7 @@ class Circuit:
         self.clocked: list[str] = []
         self.functions: list[str] = []
         self._delayed: dict[tuple[str, int, int], list[str]] = {}
+        self.multiplies = False
         self._sums: dict[Sum, Signal] = {}
         self._tables: dict[tuple[int, ...], str] = {}
 
@@ -211,7 +212,9 @@ class Circuit:
             return self.add(a, constant(-b.low), minus=not minus, low=low, high=high)
         (a, b), cycle, depth = self.meet([a, b])
         top = width(low, high)
-        begin = b.zeros if minus else max(a.zeros, b.zeros)
+        # Behind a multiplier every bit goes through the adder: Yosys takes an addend that begins with the lowest bit of
+        # a DSP48E1's result for that result, and would lose what was added to the bits above.
+        begin = shift if self.multiplies else b.zeros if minus else max(a.zeros, b.zeros)
         operands = (a, b) if minus or b.zeros >= a.zeros else (b, a)
         below = operands[0]
         if begin >= top:  # all bits of the result are the one operand's
@@ -293,6 +296,7 @@ class Circuit:
         high = max(ends) if high is None else min(high, max(ends))
         if low == high:
             return constant(low)
+        self.multiplies = True
         shift = min(a.zeros, 64) + min(b.zeros, 64)
         (a, b), cycle, depth = self.meet([a, b])
         top = width(low, high) - shift

@@ -16,12 +16,12 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim about one module.
+    """One claim about one module, or the top.
 
     Attributes
     ----------
     module, claim:
-        "RTL = network" or "netlist = RTL".
+        "RTL = network", "netlist = RTL" or, of the top, "top = network".
     verdict, method, reason:
         ``reason`` says what was found, or why it is not finished.
     proved, outputs:
@@ -52,8 +52,8 @@ class Proof:
 
     @property
     def ok(self) -> bool:
-        """Whether every claim is proved."""
-        return all(claim.verdict is Verdict.PROVED for claim in self.claims)
+        """Whether every claim is proved, and there is one."""
+        return bool(self.claims) and all(claim.verdict is Verdict.PROVED for claim in self.claims)
 
     @property
     def refuted(self) -> tuple[Claim, ...]:

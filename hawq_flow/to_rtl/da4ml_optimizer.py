@@ -24,17 +24,21 @@ MAX_MAGNITUDE = 1 << 24
 """Entries reach da4ml as float32, which holds integers up to 2^24 exactly."""
 
 
+class MissingOptimizer(RuntimeError):
+    """The package of an optional optimizer is not installed; the text says how to get it."""
+
+
 def da4ml_adders(matrix: ArrayLike, low: ArrayLike, high: ArrayLike, **options: Any) -> AdderGraph:
     """The graph that da4ml's solver finds for ``x @ matrix``, ``low <= x <= high``; exact, by :func:`proved`.
 
     ``matrix`` (inputs, outputs) integers up to 2^24; bounds (inputs,) integers or scalars; ``options``: arguments of
-    ``da4ml.cmvm.solve`` (default: its own, and the cost counted in adder bits). Raises ``ModuleNotFoundError`` where
+    ``da4ml.cmvm.solve`` (default: its own, and the cost counted in adder bits). Raises :class:`MissingOptimizer` where
     da4ml is not installed, ``AdderError`` where its solution has other operations than shifts and adders or is wrong.
     """
     try:
         from da4ml.cmvm import solve
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
+        raise MissingOptimizer(
             "the optimizer 'da4ml' needs the package da4ml, which is not installed: pip install da4ml, "
             "or use the built-in optimizer (hawq_flow.to_rtl.sharing.shared)"
         ) from error

@@ -1,8 +1,9 @@
 """Multiplier blocks DSP48E1 (7 Series) and DSP48E2 (UltraScale) as Yosys configures them: ``P = Z +- A' * B + carry``.
 
-``A'`` is A, or the pre-adder's ``D +- A``; Z is 0, C or the neighbour's PCIN. Registers (A, B, C, D, AD, M, P) delay
-and change nothing else, M and P may be reset to 0. After AMD's UG479 and UG579; any other setting is an error that
-names it.
+``A'`` is A, or the pre-adder's ``D +- A``; Z is 0, C, the neighbour's PCIN, or that shifted right by 17. A and B come
+from the pins or from the neighbour's ACOUT and BCOUT: a product too wide for one block is cut into several so.
+Registers (A, B, C, D, AD, M, P) delay and change nothing else, M and P may be reset to 0. After AMD's UG479 and UG579;
+any other setting is an error that names it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from hawq_flow.numeric import IntArray
-from hawq_flow.to_rtl.cells import ONE, ZERO, Cell
+from hawq_flow.to_rtl.cells import ONE, ZERO, Cell, Kind, Node
 
 DSP_TYPES = {"DSP48E1": 25, "DSP48E2": 27}
 """Types, and how many bits of A the multiplier takes (of B: 18)."""
+_CASCADE_SHIFT = 17
 _ENABLES = {"AREG": "CEA2", "BREG": "CEB2", "CREG": "CEC", "DREG": "CED", "ADREG": "CEAD", "MREG": "CEM", "PREG": "CEP"}
 
 
@@ -31,7 +33,7 @@ class Dsp:
         Its cell's name and index.
     a, b, c, d:
         Operand nets, lowest bit first (a and d already as wide as the multiplier); empty where not in use. ``c`` is
-        what Z selects: C or PCIN.
+        what Z selects: C, PCIN or the shifted PCIN.
     reset_m, reset_p:
         Nets that force the product or the result to 0.
     negate_a, subtract:
@@ -99,9 +101,6 @@ def dsp_of(cell: Cell, index: int, fresh: Any) -> Dsp:
             if name not in {"MREG", "PREG"}:
                 reset = "RSTD" if name == "ADREG" else f"RST{name[0]}"
                 cell.require({reset: ZERO}, "an operand's register that is reset is not modelled")
-    for name in ("A_INPUT", "B_INPUT"):
-        if cell.parameters.get(name, "DIRECT") != "DIRECT":
-            raise cell.wrong(f"{name} is {cell.parameters[name]!r}; expected DIRECT")
     if cell.parameters.get("USE_MULT", "MULTIPLY") != "MULTIPLY" or cell.parameters.get("USE_SIMD", "ONE48") != "ONE48":
         raise cell.wrong("USE_MULT or USE_SIMD is set otherwise than MULTIPLY and ONE48")
     cell.require({"CARRYIN": ZERO, "CARRYINSEL": ZERO}, "no carry enters the sums that Yosys packs")
@@ -109,9 +108,11 @@ def dsp_of(cell: Cell, index: int, fresh: Any) -> Dsp:
     if opmode & 0b1111 != 0b0101 or opmode >> 7:
         raise cell.wrong(f"OPMODE is {opmode:#b}; expected X and Y to be the product and W to be 0")
     z = (opmode >> 4) & 7
-    sources: dict[int, Sequence[int]] = {0: (), 1: cell.pins.get("PCIN", ()), 3: cell.pins.get("C", ())}
+    before = tuple(cell.pins.get("PCIN", ()))
+    shifted = before[_CASCADE_SHIFT:] + before[-1:] * _CASCADE_SHIFT
+    sources: dict[int, Sequence[int]] = {0: (), 1: before, 3: cell.pins.get("C", ()), 5: shifted}
     if z not in sources:
-        raise cell.wrong(f"OPMODE selects Z = {z:#05b}; expected 0, PCIN (001) or C (011)")
+        raise cell.wrong(f"OPMODE selects Z = {z:#05b}; expected 0, PCIN (001), C (011) or PCIN >> 17 (101)")
     alumode = _constant(cell, "ALUMODE")
     if alumode not in (0b0000, 0b0011):
         raise cell.wrong(f"ALUMODE is {alumode:#06b}; expected 0000 (add) or 0011 (subtract)")
@@ -129,8 +130,8 @@ def dsp_of(cell: Cell, index: int, fresh: Any) -> Dsp:
     return Dsp(
         name=cell.name,
         cell=index,
-        a=tuple(cell.pin("A", i) for i in range(width)),
-        b=tuple(cell.pin("B", i) for i in range(18)),
+        a=tuple(cell.pin(_entry(cell, "A"), i) for i in range(width)),
+        b=tuple(cell.pin(_entry(cell, "B"), i) for i in range(18)),
         c=tuple(sources[z]),
         d=tuple(cell.pin("D", i) for i in range(width)) if pre else (),
         reset_m=cell.pin("RSTM") if registers["MREG"] else ZERO,
@@ -146,6 +147,28 @@ def dsp_of(cell: Cell, index: int, fresh: Any) -> Dsp:
         registers_m=registers["MREG"],
         registers_p=registers["PREG"],
     )
+
+
+def cascaded(cell: Cell, fresh: Any) -> list[Node]:
+    """ACOUT and BCOUT as nodes: what enters at A and B, behind the registers on the way to the neighbour."""
+    nodes = []
+    for operand in "AB":
+        for i, output in enumerate(cell.pins.get(f"{operand}COUT", ())):
+            net = cell.pin(_entry(cell, operand), i)
+            for _ in range(cell.number(f"{operand}CASCREG")):
+                nodes.append(Node(Kind.FLIP_FLOP, (net,), 0b10, fresh()))
+                net = nodes[-1].output
+            nodes.append(Node(Kind.BUFFER, (net,), 0b10, output))
+    return nodes
+
+
+def _entry(cell: Cell, operand: str) -> str:
+    """The pin at which A or B enters."""
+    name = f"{operand}_INPUT"
+    found = cell.parameters.get(name, "DIRECT")
+    if found not in ("DIRECT", "CASCADE"):
+        raise cell.wrong(f"{name} is {found!r}; expected DIRECT or CASCADE")
+    return operand if found == "DIRECT" else f"{operand}CIN"
 
 
 def _constant(cell: Cell, pin: str) -> int:

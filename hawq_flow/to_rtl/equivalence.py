@@ -74,7 +74,7 @@ def equivalent(first: Netlist, second: Netlist, *, time_limit_s: float, memory_l
             return Answer(None, f"ABC did not decide: {log.strip().splitlines()[-1] if log.strip() else 'no word'}")
         # The same again as one network that is 1 where they differ, for the inputs that make it so.
         script = "miter first.blif second.blif; strash; iprove; write_cex -n pattern.txt"
-        again = _abc(abc, script, folder, time_limit_s, memory_limit_gb)
+        again = _abc(abc, script, folder, max(time_limit_s - run.seconds, 1e-3), memory_limit_gb)
         found = folder / "pattern.txt"
         if not again.ok or not found.is_file():
             return Answer(False, "they differ; ABC gives no inputs for it")

@@ -1,4 +1,6 @@
-"""Proof that a design is its integer network for ALL inputs: two claims a module, each proved, refuted or unfinished.
+"""Proof that a design is its integer network for ALL inputs: claims that are each proved, refuted or unfinished.
+
+Two a module, and one about the top.
 
 *RTL = network.* The RTL is read as words (``word_level``). A module's ops are a prefix that is affine over the integers
 (``Dense``, ``Conv``, sums, shapes) and a rest that works element by element (``Requantize``, ``Lookup``). For each
@@ -11,21 +13,25 @@ on all its inputs.
 *Netlist = RTL.* Both as Boolean networks, registers as wires (equally many on all paths, which ``levels`` has counted),
 compared for all inputs by ABC's combinational equivalence checking (``equivalence``).
 
+*Top = network.* The top's text is read back and traced (``wiring``): every module is there once and gets the values
+that its ports name, all in one cycle, and the network's outputs leave in the cycle that the design says. With the
+modules' claims that is the network, module after module.
+
 Refuted means that a row of input integers was found for which the interpreter gives something else; the row is given.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hawq_flow import tools
 from hawq_flow.network import (
     Add,
     Concat,
@@ -41,17 +47,19 @@ from hawq_flow.network import (
     Subtract,
     SumPool,
     Upsample,
+    Value,
     forward,
 )
-from hawq_flow.numeric import IntArray, Overflow, requantize
-from hawq_flow.to_rtl.cells import ONE
+from hawq_flow.numeric import IntArray
+from hawq_flow.to_rtl.all_integers import first_wrong
 from hawq_flow.to_rtl.claims import Claim, Proof, Verdict
 from hawq_flow.to_rtl.design import Module, Rtl
 from hawq_flow.to_rtl.equivalence import equivalent
 from hawq_flow.to_rtl.levels import cone
 from hawq_flow.to_rtl.netlist import Netlist
-from hawq_flow.to_rtl.netlist_simulator import Evaluator, check_interface, integers, planes, simulate_module, unpacked
-from hawq_flow.to_rtl.synthesize import OpenSynthesis
+from hawq_flow.to_rtl.netlist_simulator import check_interface, integers, simulate_module
+from hawq_flow.to_rtl.synthesize import ModuleSynthesis, OpenSynthesis
+from hawq_flow.to_rtl.wiring import WiringError, check_top
 from hawq_flow.to_rtl.word_level import WORD_LEVEL_STEPS, Design, read_design
 from hawq_flow.to_rtl.words import CONSTANT, Form, Word, Words
 from hawq_flow.to_rtl.yosys import find_yosys
@@ -62,10 +70,9 @@ SEARCH_ROWS = 8192
 """Rows tried for a counterexample before anything is proved."""
 __all__ = ["EXHAUSTIVE_BITS", "Claim", "Proof", "Verdict", "design_of", "prove"]
 
-_BLOCK_BITS = 18
-_BLOCK = 1 << _BLOCK_BITS
-_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 _MATRIX_LIMIT = 1 << 24
+_BY_WORDS = "linear words, all their integers"
+_NO_WORD = Word((), 0, {CONSTANT: 0}, 0, 0)
 _AFFINE = (Dense, Conv, Reshape, Pad, SumPool, Upsample, Concat, Add, Subtract, ReduceSum)
 
 
@@ -96,35 +103,47 @@ def prove(
     NetlistError
         If a module is not a pipeline of the latency that it says, or holds a cell that is not known.
     ValueError
-        If the design is another network's.
+        If the design is another network's, or the netlists are another design's.
     """
     if rtl.network != network.digest:
         raise ValueError(
             f"prove: the design is of network {rtl.network[:12]}, the network given is {network.digest[:12]}"
         )
+    if synthesis is not None and synthesis.rtl != rtl:
+        raise ValueError("prove: the netlists are of another design than the one given; synthesize that one")
     claims: list[Claim] = []
+
+    def add(claim: Claim) -> None:
+        claims.append(claim)
+        if progress is not None:
+            progress(f"{claim.module}: {claim.claim} {claim.verdict.value}")
+
     netlists = {m.module.name: m for m in synthesis.modules} if synthesis is not None else {}
     for module in rtl.modules:
-        if module.unrolled is not None:
-            outputs = sum(port.elements for port in module.outputs)
-            why = f"it is {module.unrolled}, which is no function of the network's values"
-            claims.append(Claim(module.name, "RTL = network", Verdict.UNFINISHED, "", why, 0, outputs, 0.0))
-            continue
-        design = design_of(module, time_limit_s, memory_limit_gb)
-        task = _Task(network, module, design, time_limit_s)
-        claims.append(task.rtl_claim())
-        if progress is not None:
-            progress(f"{module.name}: RTL = network {claims[-1].verdict.value}")
-        found = netlists.get(module.name)
-        if found is not None:
-            claims.append(task.netlist_claim(found.netlist if found.figures else None, found.reason, memory_limit_gb))
-            if progress is not None:
-                progress(f"{module.name}: netlist = RTL {claims[-1].verdict.value}")
+        task = _Task(network, module, time_limit_s, memory_limit_gb)
+        add(task.claim("RTL = network", task.rtl))
+        if synthesis is not None and not synthesis.config.flatten:
+            add(task.claim("netlist = RTL", partial(task.netlist, netlists.get(module.name))))
+    outputs = sum(port.elements for port in rtl.outputs)
+    if synthesis is not None and synthesis.config.flatten:
+        why = "synthesized as one module, and netlists are proved module by module: synthesize without flatten"
+        add(Claim(rtl.top, "netlist = RTL", Verdict.UNFINISHED, "", why, 0, outputs, 0.0))
+    started, verdict, why = time.monotonic(), Verdict.PROVED, ""
+    try:
+        check_top(network, rtl)
+    except WiringError as error:
+        verdict, why = Verdict.UNFINISHED, str(error)
+    seconds = round(time.monotonic() - started, 3)
+    proved = outputs if verdict is Verdict.PROVED else 0
+    add(Claim(rtl.top, "top = network", verdict, "wires and cycles", why, proved, outputs, seconds))
     return Proof(rtl.network, tuple(claims))
 
 
 def design_of(module: Module, time_limit_s: float = 600.0, memory_limit_gb: float = 8.0) -> Design:
-    """A module's text as Yosys' front end reads it; its ports and latency are checked. Errors as :func:`prove`."""
+    """A module's text as Yosys' front end reads it; its ports and latency are checked.
+
+    Errors as :func:`prove`, and ``ToolError`` where Yosys does not read it within the limits.
+    """
     with tempfile.TemporaryDirectory(prefix="hawq-flow-prove-") as name:
         folder = Path(name)
         (folder / "module.v").write_text(module.text)
@@ -135,7 +154,10 @@ def design_of(module: Module, time_limit_s: float = 600.0, memory_limit_gb: floa
             time_limit_s=time_limit_s,
             memory_limit_gb=memory_limit_gb,
         )
-        run.require(f"reading module {module.name}")
+        if not run.ok:
+            said = f": {run.tail.splitlines()[-1].strip()}" if run.tail else ""
+            how = run.outcome.value.replace("_", " ")
+            raise tools.ToolError(f"reading module {module.name}: Yosys {how} after {run.seconds:.1f} s{said}")
         design = read_design((folder / "words.json").read_bytes(), module.name)
     check_interface(module, design.netlist)
     return design
@@ -146,89 +168,128 @@ class _OutOfTime(Exception):
 
 
 class _Refuted(Exception):
-    """What ``_Task._compare`` found."""
+    """What ``_Task._compare`` found, and how."""
 
-    def __init__(self, said: str, example: dict[str, list[int]]) -> None:
+    def __init__(self, method: str, said: str, example: dict[str, list[int]]) -> None:
         super().__init__(said)
-        self.said, self.example = said, example
+        self.method, self.said, self.example = method, said, example
+
+
+class _Unfinished(Exception):
+    """Why a claim has no answer."""
 
 
 class _Task:
     """One module: its ops, its design, and the clock."""
 
-    def __init__(self, network: IntegerNetwork, module: Module, design: Design, limit_s: float) -> None:
-        self.network, self.module, self.design, self.limit = network, module, design, limit_s
-        by_name = {op.name: op for op in network.ops}
-        self.ops: list[Op] = [by_name[name] for name in module.ops]
+    def __init__(self, network: IntegerNetwork, module: Module, limit_s: float, memory_limit_gb: float) -> None:
+        self.network, self.module, self.limit, self.memory = network, module, limit_s, memory_limit_gb
         self.inputs = [port.value for port in module.inputs]
-        self.values = [network.values[name] for name in self.inputs]
-        self.low = np.concatenate([value.low.ravel() for value in self.values])
-        self.high = np.concatenate([value.high.ravel() for value in self.values])
         self.outputs = sum(port.elements for port in module.outputs)
+        self.ops: list[Op] = []
         self.deadline = 0.0
 
-    def rtl_claim(self) -> Claim:
+    @cached_property
+    def design(self) -> Design:
+        """What Yosys reads."""
+        try:
+            return design_of(self.module, max(self.deadline - time.monotonic(), 1e-3), self.memory)
+        except tools.ToolError as error:
+            raise _Unfinished(str(error)) from error
+
+    def claim(self, name: str, work: Callable[[], tuple[Verdict, str, str, int]]) -> Claim:
+        """``work`` done within the time: verdict, method, reason and the outputs proved."""
         started = time.monotonic()
         self.deadline = started + self.limit
-        claim = "RTL = network"
-
-        def made(
-            verdict: Verdict, method: str, reason: str, proved: int, example: dict[str, list[int]] | None = None
-        ) -> Claim:
-            seconds = round(time.monotonic() - started, 3)
-            return Claim(self.module.name, claim, verdict, method, reason, proved, self.outputs, seconds, example)
-
-        found = self.search(self.design.netlist)
-        if found is not None:
-            return made(Verdict.REFUTED, "evaluation", found[0], 0, found[1])
-        bits = sum(int(high - low).bit_length() for low, high in zip(self.low, self.high, strict=True))
+        example = None
         try:
-            split = self._split()
-            if split is not None:
-                return made(*self._by_words(*split))
-            if bits <= EXHAUSTIVE_BITS:
-                found = self._compare(self.design.netlist, self._all_rows())
-                if found is not None:
-                    return made(Verdict.REFUTED, "all inputs", found[0], 0, found[1])
-                return made(Verdict.PROVED, "all inputs", "", self.outputs)
-        except _Refuted as refuted:
-            return made(Verdict.REFUTED, "linear words, all their integers", refuted.said, 0, refuted.example)
+            if self.module.unrolled is not None:
+                raise _Unfinished(f"it is {self.module.unrolled}, which is no function of the network's values")
+            self.ops = self._ops()
+            verdict, method, reason, proved = work()
+        except _Refuted as found:
+            verdict, method, reason, proved = Verdict.REFUTED, found.method, found.said, 0
+            example = found.example
+        except _Unfinished as why:
+            verdict, method, reason, proved = Verdict.UNFINISHED, "", str(why), 0
         except _OutOfTime:
-            return made(Verdict.UNFINISHED, "", f"the time limit of {self.limit:.0f} s", 0)
-        kinds = ", ".join(dict.fromkeys(op.kind for op in self.ops))
-        why = f"no method for {kinds} of {bits} input bits (all inputs: up to {EXHAUSTIVE_BITS}); no difference found"
-        return made(Verdict.UNFINISHED, "", why, 0)
-
-    def netlist_claim(self, netlist: Netlist | None, reason: str, memory_limit_gb: float) -> Claim:
-        started = time.monotonic()
-        verdict, method, example, proved = Verdict.UNFINISHED, "", None, 0
-        if netlist is not None:
-            check_interface(self.module, netlist)
-            found = self.search(netlist)
-            if found is not None:
-                verdict, method, reason, example = Verdict.REFUTED, "evaluation", found[0], found[1]
-            else:
-                method = "equivalence checking (ABC)"
-                answer = equivalent(
-                    netlist, self.design.netlist, time_limit_s=self.limit, memory_limit_gb=memory_limit_gb
-                )
-                reason = answer.reason
-                if answer.equal:
-                    verdict, proved = Verdict.PROVED, self.outputs
-                elif answer.pattern is not None:
-                    rows = self._row_of(answer.pattern)
-                    found = self._compare(netlist, rows) if self._within(rows) else None
-                    if found is not None:
-                        verdict, reason, example = Verdict.REFUTED, found[0], found[1]
-                    else:
-                        reason = "they differ, at an input that the network's ranges exclude"
+            verdict, method, reason, proved = Verdict.UNFINISHED, "", f"the time limit of {self.limit:g} s", 0
         seconds = round(time.monotonic() - started, 3)
-        return Claim(self.module.name, "netlist = RTL", verdict, method, reason, proved, self.outputs, seconds, example)
+        return Claim(self.module.name, name, verdict, method, reason, proved, self.outputs, seconds, example)
+
+    def rtl(self) -> tuple[Verdict, str, str, int]:
+        """The module's text computes the ops."""
+        self.search(self.design.netlist)
+        bits = sum(int(high - low).bit_length() for low, high in zip(self.low, self.high, strict=True))
+        split = self._split()
+        if split is not None:
+            return self._by_words(*split)
+        if bits <= EXHAUSTIVE_BITS:
+            self._compare(self.design.netlist, self._all_rows(), "all inputs")
+            return Verdict.PROVED, "all inputs", "", self.outputs
+        kinds = ", ".join(dict.fromkeys(op.kind for op in self.ops))
+        raise _Unfinished(
+            f"no method for {kinds} of {bits} input bits (all inputs: up to {EXHAUSTIVE_BITS}); no difference found"
+        )
+
+    def netlist(self, found: ModuleSynthesis | None) -> tuple[Verdict, str, str, int]:
+        """The netlist computes what the text does."""
+        if found is None:
+            raise _Unfinished("no netlist of it was given")
+        if found.figures is None:
+            raise _Unfinished(found.reason)
+        check_interface(self.module, found.netlist)
+        self.search(found.netlist)
+        method = "equivalence checking (ABC)"
+        design = self.design
+        self._tick()
+        left = self.deadline - time.monotonic()
+        answer = equivalent(found.netlist, design.netlist, time_limit_s=left, memory_limit_gb=self.memory)
+        if answer.equal:
+            return Verdict.PROVED, method, "", self.outputs
+        reason = answer.reason
+        if answer.pattern is not None:
+            rows = self._row_of(answer.pattern)
+            if ((rows >= self.low) & (rows <= self.high)).all():
+                self._compare(found.netlist, rows, method)
+            reason = "they differ, at an input that the network's ranges exclude"
+        return Verdict.UNFINISHED, method, reason, 0
+
+    # The ops
+
+    def _ops(self) -> list[Op]:
+        """The network's ops of the module; ``_Unfinished`` unless they lead from its inputs to its outputs."""
+        by_name = {op.name: op for op in self.network.ops}
+        known = set(self.inputs)
+        for name in self.module.ops:
+            if name not in by_name or not known.issuperset(by_name[name].inputs):
+                raise _Unfinished(f"its op {name} is none of the network, or its operands are not in the module")
+            known.add(name)
+        for port in (*self.module.inputs, *self.module.outputs):
+            shape = self.network.values[port.value].shape if port.value in self.network.values else None
+            if shape is None or port.value not in known or port.elements != np.prod(shape):
+                raise _Unfinished(f"its port {port.name} is not the value {port.value} of the network, or of its ops")
+        return [by_name[name] for name in self.module.ops]
+
+    @cached_property
+    def values(self) -> list[Value]:
+        """What enters."""
+        return [self.network.values[name] for name in self.inputs]
+
+    @cached_property
+    def low(self) -> IntArray:
+        """The least of each input element."""
+        return np.concatenate([value.low.ravel() for value in self.values])
+
+    @cached_property
+    def high(self) -> IntArray:
+        """The greatest of each input element."""
+        return np.concatenate([value.high.ravel() for value in self.values])
 
     # Rows of inputs
 
-    def search(self, netlist: Netlist) -> tuple[str, dict[str, list[int]]] | None:
-        """A row on which a netlist differs from the ops, among corners and random rows."""
+    def search(self, netlist: Netlist) -> None:
+        """``_Refuted`` with a row on which a netlist differs from the ops, among corners and random rows."""
         random = np.random.default_rng(0)
         rows = random.integers(self.low, self.high + 1, (SEARCH_ROWS, len(self.low)))
         rows[0], rows[1] = self.low, self.high
@@ -238,9 +299,10 @@ class _Task:
         still = np.clip(0, self.low, self.high)
         some = random.random((quarter, len(self.low))) < random.random((quarter, 1))
         rows[quarter : 2 * quarter] = np.where(some, rows[quarter : 2 * quarter], still)
-        return self._compare(netlist, rows)
+        self._compare(netlist, rows, "evaluation")
 
-    def _compare(self, netlist: Netlist, rows: IntArray) -> tuple[str, dict[str, list[int]]] | None:
+    def _compare(self, netlist: Netlist, rows: IntArray, method: str) -> None:
+        """``_Refuted`` with the first of the rows on which a netlist differs from the ops."""
         expected = self._meaning(rows)
         for start in range(0, len(rows), 1 << 16):
             self._tick()
@@ -254,8 +316,7 @@ class _Task:
                         f"{wanted[row, element]}"
                     )
                     given = self._by_value(part[row : row + 1])
-                    return said, {name: array[0].ravel().tolist() for name, array in given.items()}
-        return None
+                    raise _Refuted(method, said, {name: array[0].ravel().tolist() for name, array in given.items()})
 
     def _meaning(self, rows: IntArray) -> dict[str, IntArray]:
         """The ops on rows by the plain definition: output values by name, (n, elements)."""
@@ -288,11 +349,8 @@ class _Task:
             parts.append(integers(bits.reshape(port.elements, port.bits, 1), port.signed)[:, 0])
         return np.concatenate(parts)[None]
 
-    def _within(self, rows: IntArray) -> bool:
-        return bool(((rows >= self.low) & (rows <= self.high)).all())
-
     def _tick(self) -> None:
-        if self.deadline and time.monotonic() > self.deadline:
+        if time.monotonic() > self.deadline:
             raise _OutOfTime
 
     # The algebraic way
@@ -315,7 +373,7 @@ class _Task:
 
     def _by_words(self, affine: Sequence[Op], rest: Sequence[Op]) -> tuple[Verdict, str, str, int]:
         """Every output element by a linear word and all its integers."""
-        method = "linear words, all their integers"
+        method = _BY_WORDS
         unit = np.vstack([np.zeros((1, len(self.low)), dtype=np.int64), np.eye(len(self.low), dtype=np.int64)])
         env = self._by_value(unit)
         result = env[self.inputs[0]]
@@ -360,27 +418,28 @@ class _Task:
     ) -> str:
         """'' where one output element is proved, else why not."""
         direction, factor = _direction(form)
-        candidates = known.get(direction, []) if direction else [(Word((), 0, {CONSTANT: 0}, 0, 0), 1)]
+        # No word at all comes first: the logic may be the same for every sum.
+        candidates = [*(known.get(direction, []) if direction else []), (_NO_WORD, 1)]
         least, most = words.range(dict(direction))
-        seen_cone = False
+        port = self.module.outputs[0]
         for word, times in reversed(candidates):
             logic = cone(self.design.netlist, bits, word.bits)
             if logic is None:
                 continue
-            seen_cone = True
-            wrong = self._all_integers(element, logic, word, times, factor, bias, (least, most), rest)
+            wrong = first_wrong(
+                self.network, port, element, logic, word, times, factor, bias, (least, most), rest, self._tick
+            )
             if wrong is None:
                 return ""
             row = self._row_of_sum(form, wrong - bias)
-            found = None if row is None else self._compare(self.design.netlist, row)
-            if found is not None:
-                raise _Refuted(*found)
+            if row is not None:
+                self._compare(self.design.netlist, row, _BY_WORDS)
             return (
                 f"where its sum is {wrong}, its logic gives something else than the network; no input was found for it"
             )
         return (
             "its logic reads more than the word that holds its sum"
-            if candidates and not seen_cone
+            if len(candidates) > 1
             else "no word of the RTL was shown to be its sum"
         )
 
@@ -397,68 +456,6 @@ class _Task:
             left -= steps * abs(factor)
         return row[None] if left == 0 else None
 
-    def _all_integers(
-        self,
-        element: int,
-        logic: Netlist,
-        word: Word,
-        times: int,
-        factor: int,
-        bias: int,
-        ends: tuple[int, int],
-        rest: Sequence[Op],
-    ) -> int | None:
-        """The first sum for which an element's logic is wrong.
-
-        ``word = times * s + c``, the sum is ``factor * s + bias``,
-        and s runs through all integers between ``ends``."""
-        port = self.module.outputs[0]
-        monotone = _monotone(rest)
-        place = np.flatnonzero(logic.inputs["word"] > ONE)  # a word's constant bits are constants of the logic as well
-        evaluator = Evaluator(dataclasses.replace(logic, inputs={"word": logic.inputs["word"][place]}))
-        constant = word.form.get(CONSTANT, 0)
-        start = ends[0]
-        while start <= ends[1]:
-            self._tick()
-            # Blocks end where the word's lower bits begin anew: then their planes are always the same.
-            size = _BLOCK - (start * times + constant) % _BLOCK if times == 1 else _BLOCK
-            s = np.arange(start, min(start + size, ends[1] + 1), dtype=np.int64)
-            start += len(s)
-            out = evaluator.run({"word": _count(s * times + constant, place)}, -(-len(s) // 64))["y"]
-            sums = s * factor + bias
-            first, last = (self._rest(rest, element, sums[[i]]) for i in (0, -1))
-            whole = len(s) // 64  # words of 64 rows; the rest of the last one means nothing
-            if monotone and first[0] == last[0]:
-                same = planes(first, np.arange(port.bits)) & np.uint64(1)
-                wrong = bool((out[:, :whole] != same * _ONES).any())
-                wanted = np.broadcast_to(first, s.shape)
-            else:
-                wanted = self._rest(rest, element, sums)
-                wrong = True
-            if wrong or len(s) % 64:
-                different = np.flatnonzero(integers(unpacked(out, len(s)), port.signed) != wanted)
-                if different.size:
-                    return int(sums[different[0]])
-        return None
-
-    def _rest(self, rest: Sequence[Op], element: int, sums: IntArray) -> IntArray:
-        """The element-wise ops on integers of one element of the value (its flat index is the same in all of them)."""
-        result = sums
-        for op in rest:
-            if isinstance(op, Lookup):
-                result = op.table[result - op.start]
-            elif isinstance(op, Requantize):
-                shape = self.network.values[op.name].shape
-                m, s, z = (
-                    int(np.broadcast_to(a, shape).ravel()[element]) for a in (op.multiplier, op.shift, op.offset)
-                )
-                bits = op.type.bits
-                if not isinstance(bits, int):
-                    bits = bits[int(np.unravel_index(element, shape)[0])]
-                kind = dataclasses.replace(op.type, bits=bits)
-                result = requantize(result, m, s, z, op.rounding, kind, op.overflow, rank=0)
-        return result
-
 
 def _direction(form: Form) -> tuple[tuple[tuple[int, int], ...], int]:
     """A form without its constant as a primitive one (first factor positive) times an integer."""
@@ -468,24 +465,3 @@ def _direction(form: Form) -> tuple[tuple[tuple[int, int], ...], int]:
     common = int(np.gcd.reduce([abs(factor) for _, factor in factors]))
     common = -common if factors[0][1] < 0 else common
     return tuple((element, factor // common) for element, factor in factors), common
-
-
-def _monotone(rest: Sequence[Op]) -> bool:
-    """Whether equal results at two ends mean equal results between them."""
-    return all(
-        isinstance(op, Reshape) or (isinstance(op, Requantize) and op.overflow is Overflow.SATURATE) for op in rest
-    )
-
-
-@lru_cache(maxsize=1)
-def _counting() -> NDArray[np.uint64]:
-    """Planes of the integers 0 to 2^18 - 1."""
-    return planes(np.arange(_BLOCK, dtype=np.int64), np.arange(_BLOCK_BITS))
-
-
-def _count(values: IntArray, place: IntArray) -> NDArray[np.uint64]:
-    """Planes of ``values``: of a whole block of consecutive integers without looking at each."""
-    if len(values) < _BLOCK or values[0] % _BLOCK or values[-1] - values[0] != _BLOCK - 1:
-        return planes(values, place)
-    upper = np.where((values[0] >> place) & 1, _ONES, np.uint64(0))[:, None]
-    return np.where((place < _BLOCK_BITS)[:, None], _counting()[np.minimum(place, _BLOCK_BITS - 1)], upper)

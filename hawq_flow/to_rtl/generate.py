@@ -123,22 +123,26 @@ def finish(
 ) -> Module:
     """The module of a finished circuit: results brought to one cycle, and into the output's register."""
     last = max((x.cycle for x in results if not x.constant), default=0)
-    results = [circuit.delayed(x, last) for x in results]
     latency = 0 if config.pipeline == "none" else last + 1
+    # Multipliers: a register a result, the sign extended behind it. Yosys puts the register of a product into its
+    # DSP48E1, and where one register holds a bit of P more than once it leaves the copies undriven.
+    apart = latency > 0 and circuit.multiplies
+    results = [circuit.delayed(x, last + apart) for x in results]
     texts = [x.bits(0, output.bits) for x in results]
     packed = texts[0] if len(texts) == 1 else "{\n        " + ",\n        ".join(reversed(texts)) + "}"
     head = [f"    input wire [{bus.width - 1}:0] {bus.name}" for bus in inputs]
     if latency:
         head.insert(0, "    input wire clk")
-    head.append(f"    output {'reg' if latency else 'wire'} [{output.width - 1}:0] {output.name}")
+    at_output = latency > 0 and not apart
+    head.append(f"    output {'reg' if at_output else 'wire'} [{output.width - 1}:0] {output.name}")
     lines = ["// verilator lint_off UNUSEDSIGNAL", f"// Elements of {_words(output)}; latency {latency}."]
     lines += [f"// {_words(bus)}" for bus in inputs]
     lines += [f"module {name} (", ",\n".join(head), ");"]
     body = [*circuit.functions, *circuit.lines]
-    if latency:
-        body += ["always @(posedge clk) begin", *(f"  {text}" for text in circuit.clocked)]
-        body += [f"  {output.name} <= {packed};", "end"]
-    else:
+    clocked = [*circuit.clocked, *([f"{output.name} <= {packed};"] if at_output else [])]
+    if clocked:
+        body += ["always @(posedge clk) begin", *(f"  {text}" for text in clocked), "end"]
+    if not at_output:
         body.append(f"assign {output.name} = {packed};")
     lines += [f"    {line}" for text in body for line in text.split("\n")]
     lines += ["endmodule", "// verilator lint_on UNUSEDSIGNAL", ""]

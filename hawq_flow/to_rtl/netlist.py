@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hawq_flow.to_rtl.cells import IGNORED, ONE, SEQUENTIAL, UNKNOWN, ZERO, Cell, NetlistError, Node, nodes_of
-from hawq_flow.to_rtl.dsp48 import DSP_TYPES, Dsp, dsp_of
+from hawq_flow.to_rtl.dsp48 import DSP_TYPES, Dsp, cascaded, dsp_of
 from hawq_flow.to_rtl.levels import Order, levelled
 
 __all__ = ["Netlist", "NetlistError", "Order", "Reader", "parsed", "read_netlist"]
@@ -148,10 +148,11 @@ class Reader:
             if cell.type in DSP_TYPES:
                 dsps.append(dsp_of(cell, index, self.fresh))
                 clocks.add(cell.pin("CLK"))
-                continue
-            if cell.type in SEQUENTIAL:
-                clocks.add(cell.pin(SEQUENTIAL[cell.type]))
-            made = self.nodes_of(cell, self.fresh)
+                made = cascaded(cell, self.fresh)
+            else:
+                if cell.type in SEQUENTIAL:
+                    clocks.add(cell.pin(SEQUENTIAL[cell.type]))
+                made = self.nodes_of(cell, self.fresh)
             nodes += made
             owner += [index] * len(made)
         clocks -= {ZERO}

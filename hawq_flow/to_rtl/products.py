@@ -8,12 +8,12 @@ from functools import lru_cache
 import numpy as np
 
 from hawq_flow.numeric import IntArray
-from hawq_flow.to_rtl.adders import AdderGraph, graph_of, proved
+from hawq_flow.to_rtl.adders import AdderGraph, proved
 from hawq_flow.to_rtl.circuit import Circuit, Signal, constant
 from hawq_flow.to_rtl.config import RtlConfig
-from hawq_flow.to_rtl.csd import HARD_DIGITS, csd, csd_count
+from hawq_flow.to_rtl.csd import HARD_DIGITS, csd_count
 from hawq_flow.to_rtl.da4ml_optimizer import da4ml_adders
-from hawq_flow.to_rtl.sharing import Effort, least_depth, shared
+from hawq_flow.to_rtl.sharing import Effort, least_depth, plain, shared
 
 DEPTH_SLACK = 2
 """Adders on the longest path beyond the fewest possible: 1 or 2 % more of them in all, at a third of the depth."""
@@ -34,30 +34,6 @@ def adders(
             limit = least_depth(matrix) + DEPTH_SLACK
             graph = shared(matrix, low, high, depth_limit=limit, effort=effort, free_signs=free_signs)
     return proved(graph, matrix)
-
-
-def plain(matrix: IntArray) -> AdderGraph:
-    """Signed digits added up in a balanced tree, output by output, with nothing shared."""
-    rows: list[tuple[int, int, int, int, bool]] = []
-    ends: list[tuple[int, int, int]] = []
-    inputs = matrix.shape[0]
-    digits = csd(matrix)
-    for j in range(matrix.shape[1]):
-        terms = [(int(i), int(k), int(digits[i, j, k])) for i, k in np.argwhere(digits[:, j])]
-        if not terms:
-            ends.append((-1, 0, 1))
-            continue
-        while len(terms) > 1:
-            half = []
-            for (a, s, p), (b, t, q) in zip(terms[::2], terms[1::2], strict=False):
-                if p < 0 < q:
-                    (a, s, p), (b, t, q) = (b, t, q), (a, s, p)
-                least = min(s, t)
-                half.append((inputs + len(rows), least, p))
-                rows.append((a, b, s - least, t - least, p != q))
-            terms = half + terms[len(half) * 2 :]
-        ends.append(terms[0])
-    return graph_of(inputs, rows, ends)
 
 
 @lru_cache(maxsize=4096)

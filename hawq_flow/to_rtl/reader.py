@@ -28,7 +28,6 @@ _REG = re.compile(r"reg \[(\d+):0\] (\w+);\Z")
 _NEXT = re.compile(r"(\w+) <= (.*);\Z", re.DOTALL)
 _PORT = re.compile(r"(input wire|output wire|output reg) (?:\[(\d+):0\] )?(\w+)")
 _INSTANCE = re.compile(r"(\w+) (\w+) \((\..*)\);\Z")
-_CASE = re.compile(r"\d+'[dh]([0-9a-f]+): (\w+) = \d+'([dh])([0-9a-f]+);")
 
 
 class ReadError(ValueError):
@@ -97,7 +96,7 @@ class Text:
 def read(text: str) -> Text:
     """Take one module's text apart; ``ReadError`` quotes what is not understood."""
     text = re.sub(r"//[^\n]*", "", text)
-    match = re.search(r"module (\w+) \((.*?)\);(.*)endmodule", text, re.DOTALL)
+    match = re.fullmatch(r"\s*module (\w+) \((.*?)\);(.*)endmodule\s*", text, re.DOTALL)
     if match is None:
         raise ReadError(f"no module in {text[:80]!r}")
     module = Text(match.group(1))
@@ -114,6 +113,8 @@ def read(text: str) -> Text:
             found = _NEXT.match(statement)
             if found is None:
                 raise ReadError(f"{module.name}: not a register's next value: {statement!r}")
+            if found.group(1) in module.nexts:
+                raise ReadError(f"{module.name}: {found.group(1)} is given a next value twice")
             module.nexts[found.group(1)] = found.group(2)
     for statement in _statements(body):
         module.statements.append(_read_statement(module.name, statement))
@@ -148,7 +149,10 @@ def _read_table(function: str, module: Text) -> None:
     for line in head.group(4).strip().splitlines():
         label, _, value = line.strip().partition(": ")
         number = _number(value.split(" = ")[1].rstrip(";"))
-        cases[-1 if label == "default" else _number(label)] = number
+        case = -1 if label == "default" else _number(label)
+        if case in cases:
+            raise ReadError(f"{module.name}: {head.group(2)} has the case {label} twice")
+        cases[case] = number
     default = cases.pop(-1)
     module.tables[head.group(2)] = (int(head.group(1)) + 1, int(head.group(3)) + 1, cases, default)
 

@@ -11,6 +11,7 @@ import concurrent.futures
 import gzip
 import hashlib
 import json
+import math
 import os
 import tempfile
 import threading
@@ -24,7 +25,8 @@ from hawq_flow import store, tools
 from hawq_flow.report.schema import HlsReport, Resources, Row, Timing
 from hawq_flow.to_rtl.design import SYNTHESIS_NOTE, Module, Port, Rtl
 from hawq_flow.to_rtl.figures import Figures, combined, figures_of
-from hawq_flow.to_rtl.netlist import Netlist, read_netlist
+from hawq_flow.to_rtl.multiplied import check_products
+from hawq_flow.to_rtl.netlist import Netlist, NetlistError, read_netlist
 from hawq_flow.to_rtl.netlist_simulator import check_interface
 from hawq_flow.to_rtl.yosys import SCRIPT_VERSION, Family, Yosys, find_yosys, peak_memory_mb, synthesis_script
 
@@ -63,11 +65,16 @@ class RtlSynthesisConfig:
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise ValueError(f"RtlSynthesisConfig: family {self.family!r}; expected one of {', '.join(FAMILIES)}")
-        if not (self.time_limit_s > 0 and self.memory_limit_gb > 0) or (self.workers is not None and self.workers < 1):
-            raise ValueError(
-                f"RtlSynthesisConfig: time_limit_s {self.time_limit_s}, memory_limit_gb {self.memory_limit_gb}, "
-                f"workers {self.workers}; expected numbers above 0"
-            )
+        for name in ("dsp", "flatten"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"RtlSynthesisConfig: {name} {getattr(self, name)!r}; expected True or False")
+        for name in ("time_limit_s", "memory_limit_gb"):
+            limit = getattr(self, name)
+            if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < math.inf:
+                raise ValueError(f"RtlSynthesisConfig: {name} {limit!r}; expected a finite number above 0")
+        count = self.workers
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+            raise ValueError(f"RtlSynthesisConfig: workers {count!r}; expected an integer of 1 or more, or None")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +86,9 @@ class ModuleSynthesis:
     module:
         As it was given.
     outcome, reason:
-        How Yosys ended; ``reason`` is '' when it is ok, else what is known ("not synthesized: timed out after 600 s").
+        How Yosys ended; ``reason`` is '' when there are figures, else what is known ("not synthesized: timed out after
+        600 s"; "not counted: ..." where Yosys ended well and its netlist is not what the module says, or holds a
+        primitive or an undefined bit that this package has no meaning for).
     figures:
         Counts of the netlist; None when there is none.
     seconds, memory_mb:
@@ -152,6 +161,11 @@ class OpenSynthesis:
             notes.append(f"no totals: {self.reason}")
         if not self.config.flatten and len(self.modules) > 1:
             notes.append("synthesized module by module: nothing is optimized across modules")
+        if self.config.family == "xcup" and total is not None and total.dsp:
+            notes.append(
+                "Yosys packs no registers into the multiplier blocks of UltraScale+ (into those of 7 Series it does), "
+                "nor sums before or behind the product: they are counted as FF and LUTs"
+            )
         parts = [f"{m.module.name} is {m.module.unrolled}" for m in self.modules if m.module.unrolled is not None]
         if parts:
             notes.append(f"not unrolled, counted once: {'; '.join(parts)}")
@@ -220,7 +234,8 @@ def synthesize(
     Parameters
     ----------
     cache:
-        Folder of netlists from earlier runs, by the module's digest, the script and Yosys' version; None: none is kept.
+        Folder of netlists from earlier runs, by the module's digest, the script and Yosys' version; made where it is
+        missing; None: none is kept.
     progress:
         Called with one line a module that ended, from this thread.
 
@@ -228,12 +243,16 @@ def synthesize(
     ------
     MissingTool
         If there is no Yosys.
-    NetlistError
-        If a netlist is not what its module says (ports, latency) or holds a primitive that is not known.
     ValueError
-        If ``flatten`` is asked of a design without a top.
+        If ``flatten`` is asked of a design without a top, or ``cache`` is no folder.
+
+    A module that fails raises nothing and takes nothing from the others: see :attr:`OpenSynthesis.reason`.
     """
     config = config or RtlSynthesisConfig()
+    if cache is not None:
+        blocked = next((path for path in (cache, *cache.parents) if path.exists()), cache)
+        if not blocked.is_dir():
+            raise ValueError(f"synthesize: cache {cache}: {blocked} is a file; expected a folder")
     yosys = find_yosys(config.yosys)
     modules = (_whole(rtl),) if config.flatten else rtl.modules
     stop = threading.Event()
@@ -319,10 +338,17 @@ def _module(
         ended = unfinished.run
         return ModuleSynthesis(module, ended.outcome, _reason(ended), None, ended.seconds, None, False, None)
     packed = source if isinstance(source, bytes) else source.read_bytes()
-    netlist = read_netlist(gzip.decompress(packed), module.name)
-    check_interface(module, netlist)
+    figures, reason = None, ""
+    try:
+        netlist = read_netlist(gzip.decompress(packed), module.name)
+        check_interface(module, netlist)
+        if netlist.dsps:
+            check_products(module, netlist)
+        figures = figures_of(netlist)
+    except NetlistError as error:
+        reason = f"not counted: {error}"
     return ModuleSynthesis(
-        module, tools.Outcome.OK, "", figures_of(netlist), run["seconds"], run["memory_mb"], bool(reused), source
+        module, tools.Outcome.OK, reason, figures, run["seconds"], run["memory_mb"], bool(reused), source
     )
 
 

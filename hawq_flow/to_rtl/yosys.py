@@ -187,7 +187,7 @@ def _dsp_steps(family: Family) -> list[str]:
         f"-D DSP_NAME={cell}",
         "select a:mul2dsp",
         "setattr -unset mul2dsp",
-        "opt_expr -fine",
+        "opt_expr",  # not -fine, which would pass low bits by an adder: see Circuit.add
         "wreduce",
         "select -clear",
         f"xilinx_dsp -family {name}",
