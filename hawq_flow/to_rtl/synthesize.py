@@ -164,7 +164,7 @@ class OpenSynthesis:
         if self.config.family == "xcup" and total is not None and total.dsp:
             notes.append(
                 "Yosys packs no registers into the multiplier blocks of UltraScale+ (into those of 7 Series it does), "
-                "nor sums before or behind the product: they are counted as FF and LUTs"
+                "nor sums behind the product: they are counted as FF and LUTs"
             )
         parts = [f"{m.module.name} is {m.module.unrolled}" for m in self.modules if m.module.unrolled is not None]
         if parts:

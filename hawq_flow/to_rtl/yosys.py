@@ -175,8 +175,13 @@ def synthesis_script(sources: list[str], top: str, output: str, *, family: Famil
 
 
 def _dsp_steps(family: Family) -> list[str]:
-    """Products to multiplier blocks, with the sums and registers beside them that fit in, as ``synth_xilinx`` does."""
+    """Products to multiplier blocks, with the sums behind and the registers beside them that fit in.
+
+    As ``synth_xilinx`` does it, but for the pre-adder, which does not wrap as the sum does that Yosys takes for it:
+    sums that enter a block, through a register or not, are hidden while it packs.
+    """
     name, library, cell, width = _DSP[family]
+    entering = "t:DSP48E1 %ci2 t:DSP48E1 %ci2 t:$dff %i %ci2 %u"
     return [
         "memory_dff",
         "alumacc -macc-only",
@@ -190,6 +195,8 @@ def _dsp_steps(family: Family) -> list[str]:
         "opt_expr",  # not -fine, which would pass low bits by an adder: see Circuit.add
         "wreduce",
         "select -clear",
+        *(f"chtype -set $__before_{kind} {entering} t:${kind} %i" for kind in ("add", "sub")),
         f"xilinx_dsp -family {name}",
+        *(f"chtype -set ${kind} t:$__before_{kind}" for kind in ("add", "sub")),
         "chtype -set $mul t:$__soft_mul",
     ]
