@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,12 @@ BANNERS = {
     "vitis-run": "****** vitis-run v2024.2 (64-bit)",
     "vivado": "Vivado v2022.2 (64-bit)",
 }
+
+
+def hearing() -> None:
+    """For ``preexec_fn``: signals that a job in the background, or one behind nohup, starts with ignored are heard."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def tool(folder: Path, name: str = "vitis_hls", body: str = "", banner: str | None = None) -> Path:

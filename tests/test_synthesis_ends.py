@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_vendor import config, only, project, run, tool
+from fake_vendor import config, hearing, only, project, run, tool
 from typer.testing import CliRunner
 
 from hawq_flow import cli, store, tools
@@ -72,7 +72,11 @@ def test_a_build_that_is_ended_ends_its_tool(tmp_path: Path, number: signal.Sign
     where = project(tmp_path / "project")
     there = f"from hawq_flow.synthesis import *; build_all([{str(where)!r}], {config(tmp_path)!r})"
     process = subprocess.Popen(
-        [sys.executable, "-c", there], cwd=Path(__file__).parents[1], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", there],
+        cwd=Path(__file__).parents[1],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hearing,
     )
     end = time.monotonic() + 20
     while not (tmp_path / "pid").exists() and time.monotonic() < end:

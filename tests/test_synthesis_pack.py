@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_vendor import DIGEST, config, project, tool
+from fake_vendor import DIGEST, config, hearing, project, tool
 
 from hawq_flow import store
 from hawq_flow.synthesis import Outcome, SynthesisError, build, collect, pack, reports
@@ -320,7 +320,9 @@ def test_files_beside_what_was_packed_do_not_matter(there: Path) -> None:
 def started(folder: Path, tools: Path, pid: Path) -> subprocess.Popen[str]:
     """``build.sh`` at work: its tool has written ``pid``."""
     environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(folder)}
-    process = subprocess.Popen(["./build.sh"], cwd=folder, env=environment, stdout=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        ["./build.sh"], cwd=folder, env=environment, stdout=subprocess.DEVNULL, text=True, preexec_fn=hearing
+    )
     end = time.monotonic() + 20
     while not pid.exists() and time.monotonic() < end:
         time.sleep(0.02)

@@ -192,8 +192,8 @@ class Planning(Inputs):
                 )
             except allocate.InfeasibleError as error:
                 limit = section.named_budgets[name]
-                share = f" of {self.plan_names[0]}'s" if limit is not None and limit <= 1 else ""
-                asked = "" if limit is None else f"budget of BOPs {limit:g}{share}: "
+                share = f" ({limit:g} of {self.plan_names[0]}'s)" if limit is not None and limit <= 1 else ""
+                asked = "" if limit is None else f"budget of BOPs {limit}{share}: "
                 raise FlowError(f"plan {name}: {asked}{error}") from error
             write(folder / "plan.json", found.plan.to_json())
             write(folder / "allocation.json", found.to_json())
