@@ -148,36 +148,31 @@ class Flow(Variants):
             )
 
     def _run_equality(self) -> None:
-        failed = []
+        failed: list[str] = []
         for name in self.variant_names:
-            certificate = self.variant(name).json("equality.json")
-            try:
-                equality.require(certificate)
-            except equality.EqualityError as error:
-                failed.append(f"{name}: {error}")
-                continue
-            accuracy = self.variant(name).json("result.json")["accuracy"]
-            names = ", ".join(certificate["backends"])
-            self.reporter.result(
-                f"{name}: {accuracy:.2%}, 0 mismatches on {certificate['samples']:,} samples ({names})"
-            )
+            if said := self._proved(name, self.variant(name), failed):
+                accuracy = self.variant(name).json("result.json")["accuracy"]
+                self.reporter.result(f"{name}: {accuracy:.2%}, {said}")
         for name in self.plan_names:
-            certificate = self.equality(name).json("equality.json")
-            try:
-                equality.require(certificate)
-            except equality.EqualityError as error:
-                failed.append(f"plan {name}: {error}")
-                continue
-            covered = self.equality(name).json("coverage.json")
-            failed += [f"plan {name}: {problem}" for problem in self.coverage_problems(name, covered)]
-            names = ", ".join(certificate["backends"])
-            ties, saturated = (sum(entry[what] for entry in covered.values()) for what in ("ties", "saturated"))
-            self.reporter.result(
-                f"{name}: 0 mismatches on {certificate['samples']:,} samples ({names}), which hit {ties:,} ties and "
-                f"{saturated:,} saturations"
-            )
+            artifact = self.equality(name)
+            if said := self._proved(f"plan {name}", artifact, failed):
+                covered = artifact.json("coverage.json")
+                failed += [f"plan {name}: {problem}" for problem in self.coverage_problems(name, covered)]
+                ties, saturated = (sum(entry[what] for entry in covered.values()) for what in ("ties", "saturated"))
+                self.reporter.result(f"{name}: {said}, which hit {ties:,} ties and {saturated:,} saturations")
         if failed:
             raise FlowError("\n".join(failed))
+
+    @staticmethod
+    def _proved(what: str, artifact: Artifact, failed: list[str]) -> str:
+        """A clean certificate in words; '' for one that is not, which is added to ``failed``."""
+        certificate = artifact.json("equality.json")
+        try:
+            equality.require(certificate)
+        except equality.EqualityError as error:
+            failed.append(f"{what}: {error}")
+            return ""
+        return f"0 mismatches on {certificate['samples']:,} samples ({', '.join(certificate['backends'])})"
 
     def _run_report(self) -> None:
         for name in self.mixed_names:

@@ -111,6 +111,7 @@ class Artifacts(Planning, Hardware):
 
         return self._make("lower", f"network/{name}", depends, build)
 
+    @once
     def estimated(self, name: str, stage: estimate.Stage) -> estimate.Estimate:
         """What a plan's network is expected to take, before any synthesis."""
         return estimate.estimate(self.network(name), self.hardware, stage, coefficients=self.coefficients)

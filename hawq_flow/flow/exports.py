@@ -47,6 +47,7 @@ class Exports(Maker):
     def vectors(self, name: str) -> IntArray:
         """Input integers that travel with a project of that network, (n, *input shape)."""
 
+    @once
     def network(self, name: str) -> IntegerNetwork:
         """The integer network of that name."""
         return IntegerNetwork.load(self.network_artifact(name).path)

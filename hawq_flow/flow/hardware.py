@@ -33,11 +33,6 @@ from hawq_flow.to_rtl.yosys import MissingTool, find_yosys
 class Hardware(Exports):
     """Exports, and what the open road makes of a network."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self._designs: dict[str, Rtl] = {}
-        self._syntheses: dict[str, OpenSynthesis] = {}
-
     @property
     @abstractmethod
     def rtl_stage(self) -> RtlStage:
@@ -63,27 +58,25 @@ class Hardware(Exports):
             return str(error)
         return ""
 
+    @once
     def design(self, name: str) -> Rtl:
-        """The design of a network, generated once."""
-        if name not in self._designs:
-            try:
-                self._designs[name] = generate(self.network(name), self.rtl_stage.design)
-            except NotSynthesizable as error:
-                raise FlowError(f"{name}, Verilog: {error}. To go without it, leave the plan out of [rtl]") from error
-        return self._designs[name]
+        """The design of a network."""
+        try:
+            return generate(self.network(name), self.rtl_stage.design)
+        except NotSynthesizable as error:
+            raise FlowError(f"{name}, Verilog: {error}. To go without it, leave the plan out of [rtl]") from error
 
+    @once
     def synthesized(self, name: str) -> OpenSynthesis:
         """A network's synthesis, from netlists kept or made."""
-        if name not in self._syntheses:
-            rtl = self.design(name)
-            done = iter(range(1, len(rtl.modules) + 1))
-            self._syntheses[name] = synthesize(
-                rtl,
-                self.rtl_stage.synthesis,
-                cache=self.out / "netlists",
-                progress=lambda text: self.reporter.progress(next(done), len(rtl.modules), f"{name}: {text}"),
-            )
-        return self._syntheses[name]
+        rtl = self.design(name)
+        done = iter(range(1, len(rtl.modules) + 1))
+        return synthesize(
+            rtl,
+            self.rtl_stage.synthesis,
+            cache=self.out / "netlists",
+            progress=lambda text: self.reporter.progress(next(done), len(rtl.modules), f"{name}: {text}"),
+        )
 
     @once
     def rtl(self, name: str) -> Artifact:

@@ -5,29 +5,33 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from hawq_flow import store
 from hawq_flow.reporter import Reporter
 from hawq_flow.store import Artifact
 
 _P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class FlowError(RuntimeError):
     """A run that cannot go on; the text says which stage, why, and what to do."""
 
 
-def once(method: Callable[Concatenate[Any, _P], Artifact]) -> Callable[Concatenate[Any, _P], Artifact]:
-    """An artifact is made, or found and its files hashed, once in a flow's life, however many stages ask for it."""
+def once(method: Callable[Concatenate[Any, _P], _R]) -> Callable[Concatenate[Any, _P], _R]:
+    """What a method gives is made once in a flow's life, however many stages ask for it.
+
+    An artifact is then found and its files hashed once; a network, a design or an estimate is one immutable value.
+    """
 
     @functools.wraps(method)
-    def found(self: Any, *args: _P.args, **kwargs: _P.kwargs) -> Artifact:
+    def found(self: Any, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         key = (method.__name__, *args, *kwargs.items())
-        if key not in self._artifacts:
-            self._artifacts[key] = method(self, *args, **kwargs)
-        artifact: Artifact = self._artifacts[key]
-        return artifact
+        if key not in self._made:
+            self._made[key] = method(self, *args, **kwargs)
+        made: _R = self._made[key]
+        return made
 
     return found
 
@@ -46,7 +50,7 @@ class Maker:
     def __init__(self, out: Path, reporter: Reporter | None = None) -> None:
         self.out = out
         self.reporter = reporter or Reporter()
-        self._artifacts: dict[tuple[Any, ...], Artifact] = {}
+        self._made: dict[tuple[Any, ...], Any] = {}
 
     def _make(
         self,

@@ -8,6 +8,7 @@ hls4ml's default type, and a softmax follows a plan's network as it is.
 from __future__ import annotations
 
 import tempfile
+from functools import cached_property
 from pathlib import Path
 
 from hawq_flow import equality, interpret, quality, store
@@ -39,7 +40,7 @@ class Variants(Artifacts):
         softmax = [f"{name}{SOFTMAX}" for name in chosen if name in self.experiment.rtl_plans]
         return [*([] if self.without_baseline else [BASELINE]), *softmax]
 
-    @property
+    @cached_property
     def without_baseline(self) -> str:
         """Why there is no ``ap_fixed`` baseline of this model; '' when there is."""
         try:
