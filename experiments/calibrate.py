@@ -202,7 +202,7 @@ def kept_lines(path: Path) -> list[dict[str, Any]]:
     code = store.code_digest("to_rtl")
     whole = [entry for entry in text[: text.rfind("\n") + 1].splitlines() if json.loads(entry).get("code") == code]
     if (kept := "".join(f"{entry}\n" for entry in whole)) != text:
-        path.write_text(kept)
+        store.write_atomic(path, kept)
     return [json.loads(entry) for entry in whole]
 
 
@@ -229,7 +229,7 @@ def main() -> None:
         flow = Flow(load(arguments.experiment), arguments.out)
         entries = [json.loads(text) for text in arguments.lines.read_text().splitlines()]
         texts = [refreshed(entry, quantized(flow, BitPlan.from_dict(entry["plan"]))) for entry in entries]
-        arguments.lines.write_text("".join(f"{text}\n" for text in texts))
+        store.write_atomic(arguments.lines, "".join(f"{text}\n" for text in texts))
         return
     done = {entry["seed"] for entry in kept_lines(arguments.lines)}
     missing = [seed for seed in range(arguments.plans) if seed not in done]

@@ -31,7 +31,7 @@ from hawq_flow.estimate import (
 )
 from hawq_flow.estimate.baselines import bops as feature_bops
 from hawq_flow.estimate.baselines import ebops
-from hawq_flow.estimate.counts import Counts, count, drawn, effective_bits, expected
+from hawq_flow.estimate.counts import Counts, count, drawn, expected
 from hawq_flow.estimate.estimating import predicted
 from hawq_flow.estimate.tables import plan_features
 from hawq_flow.network import (
@@ -49,7 +49,7 @@ from hawq_flow.network import (
     Requantize,
     Reshape,
 )
-from hawq_flow.numeric import IntType
+from hawq_flow.numeric import IntType, significant_bits
 from hawq_flow.plan import BitPlan, LayerBits, LayerShape, bops
 from hawq_flow.to_rtl.config import NotSynthesizable, RtlConfig
 from hawq_flow.to_rtl.generate import generate
@@ -103,7 +103,8 @@ def test_groups_do_not_share_inputs() -> None:
 
 
 def test_effective_bits_lie_between_the_outer_ones() -> None:
-    assert effective_bits(np.array([0, 1, -2, 5, 12, -96])).tolist() == [0, 1, 1, 3, 2, 2]
+    assert significant_bits(np.array([0, 1, -2, 5, 12, -96])).tolist() == [0, 1, 1, 3, 2, 2]
+    assert count(np.array([[0, 1, -2, 5, 12, -96]])).effective_bits == 9
 
 
 def test_drawn_weights_are_the_same_every_time_and_have_the_zeros_asked_for() -> None:

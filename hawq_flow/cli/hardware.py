@@ -254,8 +254,9 @@ def estimate_(
     stages: list[Literal["open", "csynth", "synthesis"]] = (
         ["csynth", "synthesis", "open"] if stage == "all" else [stage]
     )
+    layers = estimate.features(found)
     for each in stages:
-        made = estimate.estimate(found, hardware, each, coefficients=chosen)
+        made = estimate.estimate_layers(layers, hardware, each, coefficients=chosen)
         typer.echo(estimate.estimate_markdown(made, devices.find(part)))
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hawq_flow.numeric import IntArray
+from hawq_flow.numeric import IntArray, significant_bits
 from hawq_flow.to_rtl.csd import HARD_DIGITS, csd_count
 
 
@@ -55,14 +55,6 @@ class Counts:
     exact: bool = True
 
 
-def effective_bits(weights: IntArray) -> IntArray:
-    """Bits of each integer's magnitude from its highest to its lowest non-zero bit; 0 for zero."""
-    magnitude = np.abs(np.asarray(weights, np.int64))
-    odd = magnitude // np.maximum(magnitude & -magnitude, 1)
-    bits: IntArray = np.frexp(odd.astype(float))[1].astype(np.int64)
-    return bits
-
-
 def _distinct(matrix: IntArray, mask: np.ndarray) -> int:
     """Distinct pairs (column, value) among the masked entries."""
     rows, columns = np.nonzero(mask)
@@ -94,7 +86,7 @@ def count(matrix: IntArray, *, groups: int = 1, exact: bool = True) -> Counts:
         digits=int(digits.sum()),
         simple=sum(_distinct(part, number == HARD_DIGITS - 1) for part, number in blocks),
         hard=sum(_distinct(part, number >= HARD_DIGITS) for part, number in blocks),
-        effective_bits=int(effective_bits(matrix).sum()),
+        effective_bits=int(significant_bits(matrix).sum()),
         exact=exact,
     )
 

@@ -271,14 +271,15 @@ def features(network: IntegerNetwork) -> tuple[LayerFeatures, ...]:
     parts = stages(network)
     alive = {op.name for stage in parts for op in stage.ops}
     ends = {stage.output for stage in parts}
-    wires = {stage.output for stage in parts if all(_of_op(network, op) is None for op in stage.ops)}
+    made = {op.name: _of_op(network, op) for op in network.ops if op.name in alive}
+    wires = {stage.output for stage in parts if all(made[op.name] is None for op in stage.ops)}
     delays = _delays(network, parts)
     sources: dict[str, tuple[str, ...]] = {}  # of each value: the layers that it comes from, wires left out
     for op in network.ops:
         if op.name not in alive:
             continue
         read = tuple(dict.fromkeys(name for value in op.inputs for name in sources.get(value, ())))
-        layer = _wires(network, op) if op.name in wires else _of_op(network, op)
+        layer = _wires(network, op) if op.name in wires else made[op.name]
         sources[op.name] = read if layer is None else (op.name,)
         if layer is not None:
             value = network.values[op.name]

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from hawq_flow.estimate.coefficients import STAGE_FIGURES, STAGES, Coefficients, Stage, shipped
-from hawq_flow.estimate.counts import Counts, count, drawn, expected
+from hawq_flow.estimate.counts import Counts, count, drawn
 from hawq_flow.estimate.estimating import Estimate, estimate_layers, predicted
 from hawq_flow.estimate.features import (
     PRODUCT,
@@ -89,7 +89,7 @@ class _Product:
 def _product(shape: LayerShape, bits: int, weights: Weights | None) -> _Product:
     if weights is None:
         matrix = drawn(shape.fan_in, shape.outputs, bits)
-        counts = expected(shape.fan_in, shape.outputs, bits)
+        counts = count(matrix, exact=False)
     else:
         try:
             matrix = np.asarray(weights[shape.name][bits], np.int64)
