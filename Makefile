@@ -2,6 +2,8 @@
 PYTHON ?= $(firstword $(shell command -v python3.11 2>/dev/null) python3)
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests run in as many processes as there are processors, file by file: what a file's tests share is made once.
+WORKERS := -n auto --maxprocesses 8 --dist loadfile
 EXPERIMENT ?= experiments/jets/experiment.toml
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -11,10 +13,10 @@ demo: setup
 	$(BIN)/hawq-flow run $(EXPERIMENT)
 
 test: setup lint
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -m "not slow" $(WORKERS)
 
 test-slow: setup
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m slow $(WORKERS)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -151,21 +151,28 @@ NO_DSP = 0.5
 
 
 def hardware_limits(
-    shapes: Sequence[LayerShape], config: AllocateConfig, plans: PlansConfig, tables: Mapping[str, allocate.CostTable]
+    shapes: Sequence[LayerShape],
+    config: AllocateConfig,
+    plans: PlansConfig,
+    name: str,
+    tables: Mapping[str, allocate.CostTable],
 ) -> dict[str, float]:
-    """The budgets in hardware units, absolute: one below 1 is a fraction of the first homogeneous plan's."""
+    """The budgets of mixed plan ``name`` in hardware units, absolute.
+
+    One below 1 is a fraction of the first homogeneous plan's.
+    """
     first = homogeneous_plan(shapes, plans.homogeneous[0], plans)
     limits = {}
-    for name, limit in config.hardware_budgets.items():
-        limits[name] = limit or NO_DSP
-        if 0 < limit < 1 and name != "latency_cycles":
-            whole = allocate.used(first, shapes, tables[name])
+    for budget, limit in config.hardware_limits(name).items():
+        limits[budget] = limit or NO_DSP
+        if 0 < limit < 1 and budget != "latency_cycles":
+            whole = allocate.used(first, shapes, tables[budget])
             if not whole > 0:
                 raise ValueError(
-                    f"allocation: budget {name!r} is {limit:g} of plan int{plans.homogeneous[0]}'s, which is estimated "
-                    f"to use {whole:g}; give an absolute limit of 1 or more, or leave it out"
+                    f"allocation: budget {budget!r} is {limit:g} of plan int{plans.homogeneous[0]}'s, which is "
+                    f"estimated to use {whole:g}; give an absolute limit of 1 or more, or leave it out"
                 )
-            limits[name] = limit * whole
+            limits[budget] = limit * whole
     return limits
 
 
@@ -201,7 +208,7 @@ def mixed_plan(
     if config.mean_bits is not None:
         budgets["mean_bits"] = config.mean_bits
     tables = {budget: (tables or {})[budget] for budget in config.hardware_budgets}
-    budgets |= hardware_limits(shapes, config, plans, tables)
+    budgets |= hardware_limits(shapes, config, plans, name, tables)
     if len(budgets) == 1 and "mean_bits" not in budgets and "weight_bits" not in budgets:
         ((budget, most),) = budgets.items()
         try:

@@ -132,6 +132,8 @@ DEFAULT_BOPS = 0.6
 
 HARDWARE_BUDGETS = ("lut", "ff", "dsp", "latency_cycles")
 """Budgets that are estimates of hardware (``hawq_flow.estimate``)."""
+TABLES = ("bops", *HARDWARE_BUDGETS)
+"""Budgets that may be tables, of one budget a mixed plan."""
 
 
 @dataclass(frozen=True)
@@ -144,14 +146,14 @@ class AllocateConfig:
         Candidate widths of every layer's weights and output.
     bops:
         A budget of bit operations: at most 1, a fraction of the first homogeneous plan's; above 1, absolute. A table
-        {name: budget} makes one mixed plan of each; a number makes one, called "mixed". Left out: ``DEFAULT_BOPS``, or
-        no such budget when another is given.
+        {name: budget} makes one mixed plan of each; a number makes one, called "mixed", or is every plan's where
+        another budget is a table. Left out: ``DEFAULT_BOPS``, or no such budget when another is given.
     weight_bits_total, mean_bits:
         More budgets, each optional, for every mixed plan: the bits of all weights, and the mean bits of a weight.
     lut, ff, dsp, latency_cycles:
-        Budgets in hardware units, each optional, for every mixed plan, by the estimates of ``stage``: below 1, a
-        fraction of the first homogeneous plan's; from 1 on, absolute. ``latency_cycles`` is absolute; ``dsp`` may be
-        0.
+        Budgets in hardware units, each optional, by the estimates of ``stage``: below 1, a fraction of the first
+        homogeneous plan's; from 1 on, absolute. ``latency_cycles`` is absolute; ``dsp`` may be 0. A number is every
+        mixed plan's; a table {name: budget} makes one mixed plan of each, as with ``bops``. Tables name the same plans.
     stage:
         Whose figures the estimates stand for: "open" (Yosys), "csynth" (HLS estimates), "synthesis" (Vivado).
     coefficients:
@@ -170,10 +172,10 @@ class AllocateConfig:
     bops: float | Mapping[str, float] | None = None
     weight_bits_total: int | None = None
     mean_bits: float | None = None
-    lut: float | None = None
-    ff: float | None = None
-    dsp: float | None = None
-    latency_cycles: float | None = None
+    lut: float | Mapping[str, float] | None = None
+    ff: float | Mapping[str, float] | None = None
+    dsp: float | Mapping[str, float] | None = None
+    latency_cycles: float | Mapping[str, float] | None = None
     stage: Literal["open", "csynth", "synthesis"] = "open"
     coefficients: str = ""
     fixed: Mapping[str, int] = field(default_factory=dict)
@@ -181,42 +183,74 @@ class AllocateConfig:
     activation_emphasis: float = 1.0
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the mixed plans: those of the tables, else "mixed"."""
+        return next((tuple(table) for table in self._tables.values()), ("mixed",))
+
+    @property
+    def _tables(self) -> dict[str, Mapping[str, float]]:
+        """The budgets that are tables, by key."""
+        given = {key: getattr(self, key) for key in TABLES}
+        return {key: budget for key, budget in given.items() if isinstance(budget, Mapping)}
+
+    @property
     def named_budgets(self) -> dict[str, float | None]:
         """The BOPs budget of every mixed plan, by the plan's name."""
         if isinstance(self.bops, Mapping):
             return dict(self.bops)
         other = self.weight_bits_total is not None or self.mean_bits is not None or self.hardware_budgets
-        return {"mixed": DEFAULT_BOPS if self.bops is None and not other else self.bops}
+        return dict.fromkeys(self.names, DEFAULT_BOPS if self.bops is None and not other else self.bops)
 
     @property
-    def hardware_budgets(self) -> dict[str, float]:
-        """The budgets in hardware units, by name; those that are not given are absent."""
-        given = {name: getattr(self, name) for name in HARDWARE_BUDGETS}
-        return {name: limit for name, limit in given.items() if limit is not None}
+    def hardware_budgets(self) -> tuple[str, ...]:
+        """Which budgets in hardware units are given, to every mixed plan."""
+        return tuple(key for key in HARDWARE_BUDGETS if getattr(self, key) is not None)
+
+    def hardware_limits(self, plan: str) -> dict[str, float]:
+        """The budgets in hardware units of one mixed plan, by key, as they are given."""
+        given = {key: getattr(self, key) for key in self.hardware_budgets}
+        return {key: limit[plan] if isinstance(limit, Mapping) else limit for key, limit in given.items()}
+
+    def of(self, plan: str) -> AllocateConfig:
+        """What of this one mixed plan depends on: its own budgets, without the other plans'."""
+        own: dict[str, Any] = {"bops": self.named_budgets[plan], **self.hardware_limits(plan)}
+        return dataclasses.replace(self, **own)
 
     def __post_init__(self) -> None:
         _widths("weight_bits", self.weight_bits)
         _widths("activation_bits", self.activation_bits)
-        budgets = {f"bops of plan {name!r}": limit for name, limit in self.named_budgets.items()}
-        budgets |= {name: getattr(self, name) for name in ("weight_bits_total", "mean_bits", *HARDWARE_BUDGETS)}
-        for name, value in budgets.items():
-            if value is not None and not value > 0 and not (name == "dsp" and value == 0):
-                raise ValueError(f"{name} {value}; expected above 0, or no such key for no such budget")
+        self._check_tables()
+        given = {key: getattr(self, key) for key in ("weight_bits_total", "mean_bits", *self.hardware_budgets)}
+        for key, budget in {"bops": self.named_budgets, **given}.items():
+            named = budget if isinstance(budget, Mapping) else {"": budget}
+            for name, value in named.items():
+                if value is not None and not value > 0 and not (key == "dsp" and value == 0):
+                    whose = f"{key} of plan {name!r}" if name else key
+                    raise ValueError(f"{whose} {value}; expected above 0, or no such key for no such budget")
         if self.dsp is not None and self.stage == "open":
             raise ValueError(
                 "dsp is a budget, but designs of stage 'open' are estimated without DSPs; set stage = 'csynth' or "
                 "'synthesis'"
             )
-        if not self.named_budgets:
-            raise ValueError("bops is an empty table; name at least one mixed plan, or leave the key out")
-        for name in self.named_budgets:
-            if not re.fullmatch(r"[A-Za-z]\w*", name) or re.fullmatch(r"int\d+", name):
-                raise ValueError(
-                    f"bops: plan name {name!r}; expected letters, digits and underscores, and no homogeneous plan's "
-                    "name (int8)"
-                )
         if not self.activation_emphasis > 0:
             raise ValueError(f"activation_emphasis {self.activation_emphasis}; expected above 0")
+
+    def _check_tables(self) -> None:
+        """``ValueError`` unless every table of budgets names the same mixed plans, one at least."""
+        for key, budgets in self._tables.items():
+            if not budgets:
+                raise ValueError(f"{key} is an empty table; name at least one mixed plan, or leave the key out")
+            for name in budgets:
+                if not re.fullmatch(r"[A-Za-z]\w*", name) or re.fullmatch(r"int\d+", name):
+                    raise ValueError(
+                        f"{key}: plan name {name!r}; expected letters, digits and underscores, and no homogeneous "
+                        "plan's name (int8)"
+                    )
+            if set(budgets) != set(self.names):
+                raise ValueError(
+                    f"{key} is a table of plans {', '.join(budgets)}, {next(iter(self._tables))} of "
+                    f"{', '.join(self.names)}; every table of budgets names all mixed plans: give each the same"
+                )
 
 
 @dataclass(frozen=True)
@@ -266,6 +300,13 @@ class RtlStage:
     simulate: bool = True
     design: RtlConfig = field(default_factory=RtlConfig)
     synthesis: RtlSynthesisConfig = field(default_factory=RtlSynthesisConfig)
+
+    def __post_init__(self) -> None:
+        if self.synthesis.dsp and self.design.dsp_threshold is None:
+            raise ValueError(
+                "[rtl.synthesis] dsp = true, but [rtl.design] has no dsp_threshold: products by constants are then "
+                "shifts and adders, which no DSP takes; set dsp_threshold (Vivado HLS: 11), or leave dsp out"
+            )
 
 
 @dataclass(frozen=True)
@@ -337,7 +378,7 @@ class Experiment:
     @property
     def mixed_names(self) -> list[str]:
         """Names of the plans that the allocation chooses; none without ``plans.mixed``."""
-        return list(self.allocate.named_budgets) if self.plans.mixed else []
+        return list(self.allocate.names) if self.plans.mixed else []
 
     @property
     def firmware_plans(self) -> list[str]:

@@ -16,6 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from hawq_flow.document import exact_keys
+
 RESOURCES = {"lut": "LUT", "ff": "FF", "dsp": "DSP", "bram18": "BRAM (18 Kbit)", "uram": "URAM"}
 """Resources that a device is described by -> how a text names them."""
 
@@ -168,13 +170,7 @@ def _read(path: Path) -> Device:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: found no TOML ({error}); expected the description of a device") from None
-    names = {field.name for field in fields(Device)}
-    if set(data) != names:
-        unknown, missing = sorted(set(data) - names), sorted(names - set(data))
-        raise ValueError(
-            f"{path}: found unknown keys {', '.join(unknown) or 'none'}, missing keys {', '.join(missing) or 'none'}; "
-            f"expected exactly {', '.join(sorted(names))}"
-        )
+    exact_keys(data, {field.name for field in fields(Device)}, str(path))
     for name in (*RESOURCES, "slrs"):
         least = 0 if name in ("dsp", "bram18", "uram") else 1
         if type(data[name]) is not int or data[name] < least:

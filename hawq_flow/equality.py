@@ -29,7 +29,7 @@ import numpy as np
 import onnx
 from numpy.typing import ArrayLike, NDArray
 
-from hawq_flow import interpret, to_hls, to_onnx, to_qonnx
+from hawq_flow import interpret, to_cpp, to_hls, to_onnx, to_qonnx
 from hawq_flow.network import IntegerNetwork
 from hawq_flow.numeric import IntArray
 from hawq_flow.to_qonnx import Execution
@@ -146,14 +146,27 @@ def csim_backend(project: Path | str, build: Path | str, *, timeout_s: float = 6
     return Backend(lambda x: compute(x, False), lambda x: compute(x, True))
 
 
+def cpp_backend(network: IntegerNetwork, build: Path, *, timeout_s: float = 1800.0) -> Backend:
+    """The network's plain C++, compiled under ``build``."""
+
+    def compute(x: Any, traced: bool) -> Result:
+        program = to_cpp.compile_program(network, build, timeout_s=timeout_s)
+        values = program.trace(x, timeout_s=timeout_s) if traced else program.run(x, timeout_s=timeout_s)
+        return Result(values, program.method)
+
+    return Backend(lambda x: compute(x, False), lambda x: compute(x, True))
+
+
 def netlist_backend(network: IntegerNetwork, synthesis: OpenSynthesis) -> Backend:
-    """The synthesized netlist itself, LUT by LUT, module after module."""
+    """The synthesized netlist itself, LUT by LUT, module after module; an input that is an output passes by them."""
     network_inputs = [port.value for port in synthesis.rtl.inputs]
     stages = [(found.module, found.netlist) for found in synthesis.modules]
 
     def run(x: Any) -> Result:
         rows = x if isinstance(x, Mapping) else {network_inputs[0]: x}
         flat = simulate_netlist(stages, rows)
+        passed = [output.name for output in network.outputs if output.name in rows and output.name not in flat]
+        flat |= {name: np.asarray(rows[name]) for name in passed}
         values = {name: array.reshape(-1, *network.values[name].shape) for name, array in flat.items()}
         cells = f"{synthesis.yosys.flavour} {synthesis.yosys.version}, {synthesis.config.family}"
         return Result(values, f"netlist of {cells}: every LUT, carry and DSP in numpy")

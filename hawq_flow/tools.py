@@ -123,9 +123,8 @@ class Run:
             Outcome.OUT_OF_MEMORY: "it ran out of memory: give it more, or make the design smaller",
             Outcome.DISK_FULL: "it could not write: make room on the disk, or raise the quota",
             Outcome.LICENCE: "it found no licence: check the licence server and its environment variables",
-        }.get(self.outcome, f"exit code {self.exit_code}")
-        if self.cause:
-            hint = f"{self.cause}; {hint}"
+        }.get(self.outcome, "" if self.exit_code is None else f"exit code {self.exit_code}")
+        hint = "; ".join(text for text in (self.cause, hint) if text)
         said = f"; its last lines:\n{self.tail}" if self.tail else ""
         raise ToolError(
             f"{purpose}: {' '.join(self.command)}: {self.outcome.value} ({hint}); log {self.log.name}{said}"
@@ -137,6 +136,32 @@ def fresh_folder(parent: Path | str, prefix: str) -> Path:
     parent = Path(parent)
     parent.mkdir(parents=True, exist_ok=True)
     return Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=parent))
+
+
+@contextlib.contextmanager
+def whole_folder(target: Path | str, what: str) -> Iterator[Path]:
+    """An empty folder to fill, which becomes ``target`` in one step at the end: it is there complete, or not at all.
+
+    It lies in a hidden folder beside ``target``, which is removed with all that a program wrote beside its output.
+
+    Raises
+    ------
+    FileExistsError
+        If ``target`` exists; ``what`` names what it would be: "a project".
+    """
+    target = Path(target)
+    if target.exists():
+        raise FileExistsError(
+            f"{target}: exists; {what} is written whole, into a new folder. Remove it or choose another"
+        )
+    beside = fresh_folder(target.parent, f".{target.name}")
+    try:
+        work = beside / target.name
+        work.mkdir()
+        yield work
+        os.rename(work, target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def run(
@@ -222,7 +247,7 @@ def run(
                 start_new_session=True,
             )
         except OSError as error:  # found, but not something the system can start
-            return Run(arguments, Outcome.FAILED, None, 0.0, log_path, f"cannot be started: {error}")
+            return Run(arguments, Outcome.FAILED, None, 0.0, log_path, "", f"cannot be started: {error}")
         try:
             with _guard(process.pid, hold):
                 code, ended, cause = _watch(process, mark, timeout_s, memory_bytes, log_path, progress, stop)
@@ -377,7 +402,7 @@ def outcome(code: int | None, tail: str) -> Outcome:
         return Outcome.OK
     if killed(code, tail) or _MEMORY.search(tail):
         return Outcome.OUT_OF_MEMORY
-    if code in (-signal.SIGXFSZ, 128 + signal.SIGXFSZ) or _DISK.search(tail):
+    if file_too_large(code) or _DISK.search(tail):
         return Outcome.DISK_FULL
     if _LICENCE.search(tail):
         return Outcome.LICENCE
@@ -390,6 +415,11 @@ def killed(code: int | None, text: str) -> bool:
     Nobody else sends SIGKILL before the time is up. Of a child, a shell says "Killed" in its log, in a form of its own.
     """
     return code in (-signal.SIGKILL, 128 + signal.SIGKILL) or _KILLED.search(text) is not None
+
+
+def file_too_large(code: int | None) -> bool:
+    """Whether a program, or one that a shell waited for, was ended by the limit of file size."""
+    return code in (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)
 
 
 def disk_full(folder: Path) -> bool:

@@ -92,6 +92,17 @@ def test_named_and_absolute_budgets(problem: tuple[nn.Module, Topology, np.ndarr
         ({"bops": {"int8": 0.5}}, "plan name 'int8'; expected letters"),
         ({"bops": {"a b": 0.5}}, "plan name 'a b'"),
         ({"bops": {"lean": 0.0}}, "bops of plan 'lean' 0.0; expected above 0"),
+        ({"lut": {}}, "lut is an empty table"),
+        ({"ff": {"int4": 0.5}}, "ff: plan name 'int4'; expected letters"),
+        ({"latency_cycles": {"lean": 0.0}}, "latency_cycles of plan 'lean' 0.0; expected above 0"),
+        ({"dsp": {"lean": -1.0}, "stage": "csynth"}, "dsp of plan 'lean' -1.0; expected above 0"),
+        ({"dsp": {"lean": 3.0}}, "estimated without DSPs; set stage = 'csynth' or 'synthesis'"),
+        (
+            {"bops": {"a": 0.5, "b": 0.4}, "lut": {"a": 0.5, "c": 0.4}},
+            "lut is a table of plans a, c, bops of a, b; every table of budgets names all mixed plans: give each the",
+        ),
+        ({"lut": {"a": "0.5"}}, "allocate: lut.a: found '0.5'; expected float"),
+        ({"lut": 0.0}, "lut 0.0; expected above 0"),
         ({"activation_emphasis": 0.0}, "activation_emphasis 0.0; expected above 0"),
     ],
 )
@@ -114,6 +125,18 @@ def test_the_default_budget_gives_way_to_another() -> None:
     assert AllocateConfig().named_budgets == {"mixed": 0.6}
     assert AllocateConfig(mean_bits=4.0).named_budgets == {"mixed": None}
     assert AllocateConfig(mean_bits=4.0, bops=0.5).named_budgets == {"mixed": 0.5}
+
+
+def test_budgets_of_hardware_are_numbers_or_tables_of_plans() -> None:
+    config = AllocateConfig(bops={"b": 0.3, "a": 0.6}, lut={"a": 0.5, "b": 900.0}, ff=0.7)
+    assert config.names == ("b", "a")
+    assert config.hardware_budgets == ("lut", "ff")
+    assert config.hardware_limits("a") == {"lut": 0.5, "ff": 0.7}
+    assert config.of("b") == AllocateConfig(bops=0.3, lut=900.0, ff=0.7)
+    alone = AllocateConfig(dsp={"none": 0, "some": 40.0}, stage="csynth")
+    assert alone.named_budgets == {"none": None, "some": None}, "no budget of BOPs beside another"
+    assert AllocateConfig(lut={"a": 0.5, "b": 0.4}, bops=0.6).named_budgets == {"a": 0.6, "b": 0.6}
+    assert AllocateConfig().of("mixed") == AllocateConfig(bops=0.6), "another default would be another plan"
 
 
 def test_convolutions_and_sums_are_chosen_for() -> None:

@@ -13,9 +13,12 @@ import report_texts
 from typer.testing import CliRunner
 
 from hawq_flow import cli
+from hawq_flow.config import RtlStage
 from hawq_flow.network import Dense, InputSpec, IntegerNetwork, OutputSpec, Requantize
 from hawq_flow.numeric import IntType
 from hawq_flow.to_hls import HlsConfig, write_project
+from hawq_flow.to_rtl import RtlConfig
+from hawq_flow.to_rtl.synthesize import RtlSynthesisConfig
 from hawq_flow.to_rtl.yosys import MissingTool, find_yosys
 
 runner = CliRunner()
@@ -77,8 +80,10 @@ def test_estimates_come_with_error_bars_by_stage(saved: Path) -> None:
 
 
 def test_a_folder_without_a_network_lists_those_below(saved: Path, tmp_path: Path) -> None:
-    assert "no saved network; there are" in failed("estimate", tmp_path)
-    assert "no saved network" in failed("rtl", tmp_path / "nothing", "-o", tmp_path / "v")
+    assert "no saved network itself; there are" in failed("estimate", tmp_path)
+    assert "no saved network there or below; give run/network/PLAN" in failed(
+        "rtl", tmp_path / "nothing", "-o", tmp_path / "v"
+    )
 
 
 # --- rtl -------------------------------------------------------------------------------------------------------------
@@ -87,7 +92,50 @@ def test_a_folder_without_a_network_lists_those_below(saved: Path, tmp_path: Pat
 def test_verilog_is_written_whole_or_refused(saved: Path, tmp_path: Path) -> None:
     assert "latency 2 cycles" in done("rtl", saved, "-o", tmp_path / "verilog")
     assert list((tmp_path / "verilog").glob("*.v"))
-    assert "exists; Verilog is written whole" in failed("rtl", saved, "-o", tmp_path / "verilog")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "verilog").iterdir()}
+    assert "latency 2 cycles" in done("rtl", saved, "-o", tmp_path / "verilog"), "the same command goes on"
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "verilog").iterdir()} == before
+    exists = "exists, and is not this design alone; Verilog is written whole. Remove it or choose another"
+    assert exists in failed("rtl", saved, "-o", tmp_path / "verilog", "--pipeline", "1")
+    (tmp_path / "verilog" / "notes.txt").write_text("")
+    assert exists in failed("rtl", saved, "-o", tmp_path / "verilog")
+    (tmp_path / "other").mkdir()
+    assert exists in failed("rtl", saved, "-o", tmp_path / "other")
+
+
+def test_what_is_not_synthesized_is_a_failure(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "bin" / "yosys"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\n[ $1 = -V ] && echo 'Yosys 0.50'\nexit 0\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
+    find_yosys.cache_clear()
+    try:
+        said = failed("rtl", saved, "-o", tmp_path / "verilog", "--synth")
+    finally:
+        find_yosys.cache_clear()
+    assert "error: not synthesized whole, and so no netlist was compared: fc_stage: not synthesized: Yosys" in said
+    assert "(exit code 0) and left no netlist" in said
+
+
+def test_an_interruption_is_told(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hawq_flow.to_rtl.synthesize.synthesize", interrupted)
+    said = failed("rtl", saved, "-o", tmp_path / "verilog", "--synth", code=130)
+    assert "error: interrupted; what was finished is kept, and the same command can be given again" in said
+    done("rtl", saved, "-o", tmp_path / "verilog")
+    monkeypatch.setattr("hawq_flow.synthesis.build_all", interrupted)
+    monkeypatch.setattr("hawq_flow.cli.hardware._projects", list)
+    assert "interrupted; what was finished is kept" in failed("hls", "build", tmp_path, code=130)
+
+
+def test_dsps_without_a_threshold_are_refused_early() -> None:
+    with pytest.raises(ValueError, match=r"\[rtl.synthesis\] dsp = true, but \[rtl.design\] has no dsp_threshold: "):
+        RtlStage(synthesis=RtlSynthesisConfig(dsp=True))
+    RtlStage(design=RtlConfig(dsp_threshold=11), synthesis=RtlSynthesisConfig(dsp=True))
+    RtlStage(design=RtlConfig(dsp_threshold=11))
 
 
 def test_verilog_is_synthesized_and_its_netlist_compared(saved: Path, tmp_path: Path) -> None:

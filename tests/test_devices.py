@@ -122,7 +122,7 @@ source = "made up"
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("lut = 1000", "luts = 1000", "found unknown keys luts, missing keys lut; expected exactly"),
+        ("lut = 1000", "luts = 1000", "unknown keys luts, missing keys lut; expected exactly"),
         ("lut = 1000", "lut = 10.5", "found lut = 10.5; expected a whole number of at least 1"),
         ("lut = 1000", "lut = true", "found lut = True; expected a whole number"),
         ("uram = 0", "uram = -1", "found uram = -1; expected a whole number of at least 0"),

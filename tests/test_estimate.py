@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -238,6 +240,36 @@ def test_more_costs_more() -> None:
     slow = estimate_layers([dense()], HardwareConfig(part="xc7z020clg400-1", clock_ns=3.3)).total
     assert slow.latency_cycles.value > estimate_layers([dense()], HardwareConfig()).total.latency_cycles.value
     assert slow.ff.value > estimate_layers([dense()], HardwareConfig()).total.ff.value
+
+
+def test_sums_in_a_chain_take_cycles_by_their_weights_not_their_inputs() -> None:
+    rng = np.random.default_rng(0)
+    full = rng.integers(1, 8, (16, 512))
+    half = np.where(np.arange(512) % 2, full, 0)
+    one, two = (dense_features("d", matrix, 8) for matrix in (full, half))
+    assert terms.chained(one)
+    assert terms.cycle_terms(one, HardwareConfig()) == {"chain": 512.0}
+    assert terms.cycle_terms(two, HardwareConfig()) == {"chain": 256.0}
+    cycles = [estimate_layers([layer], HardwareConfig()).total.latency_cycles.value for layer in (one, two)]
+    assert cycles[0] == pytest.approx(2 * cycles[1])
+
+
+def test_registers_between_layers_are_those_of_the_family() -> None:
+    layers = [dense(8, 4), dataclasses.replace(dense(4, 4), name="e")]
+    passed = layers[0].counts.rows * layers[0].output_bits
+    assert passed > 0
+    for part, family in (("xc7z020clg400-1", "7series"), ("xcvu13p", "ultrascale")):
+        found = terms.design_terms("ff", layers, HardwareConfig(part=part))
+        assert found == {f"{family}.boundary": passed}
+    kept = shipped().models["csynth.latency"].coefficients["ff"]
+    assert kept["7series.boundary"] == pytest.approx(1.0, abs=0.05), "each layer ends in registers, once"
+    assert kept["ultrascale.boundary"] < kept["7series.boundary"], "layers share cycles"
+
+
+def test_estimating_loads_neither_tables_nor_solvers() -> None:
+    code = "import sys, hawq_flow.estimate, hawq_flow.report; print({'pandas', 'scipy', 'torch'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "set()", "half a second each, which only fitting and tables of reports need"
 
 
 def test_interval_and_latency_of_reuse() -> None:

@@ -23,9 +23,9 @@ from hawq_flow.estimate.baselines import compare
 from hawq_flow.estimate.calibrating import ENOUGH
 from hawq_flow.estimate.coefficients import Spread
 from hawq_flow.estimate.data import Fixed, Measured, rows
-from hawq_flow.estimate.figures import held_by, open_comparison, open_frame, predicted_against_measured, save
+from hawq_flow.estimate.figures import open_comparison, open_frame, predicted_against_measured, save
 from hawq_flow.estimate.fit import OPEN, OPERATIONS, fit, open_model, open_rows, operation_rows
-from hawq_flow.estimate.fitting import error, fit_hls, held_out, predict, weighted_quantile
+from hawq_flow.estimate.fitting import Held, error, fit_hls, held_out, predict, weighted_quantile
 from hawq_flow.estimate.pairs import pairs
 from hawq_flow.estimate.solving import held_out as held_out_lines
 from hawq_flow.estimate.solving import project_weights, solve
@@ -324,8 +324,7 @@ def test_figures_are_drawn_and_the_same_twice(tmp_path: Path) -> None:
         )
         for seed in range(4)
     ]
-    held = held_by(made)
-    assert [each.row for each in held] == made
+    held = [Held(row, predict(shipped(), "csynth", row)) for row in made]
     spreads: dict[str, Spread] = dict(shipped().models["csynth.latency"].design)
     for name in ("a.png", "b.png"):
         save(predicted_against_measured(held, spreads, ("lut", "ff"), "mine"), tmp_path / "figures" / name)

@@ -79,7 +79,7 @@ def test_certificates_cover_the_whole_test_set(finished: tuple[Flow, Recorder]) 
         certificate = flow.equality(name).json("equality.json")
         assert set(certificate) == {"samples", "backends"}
         assert certificate["samples"] == len(flow.split.test)
-        expected = {"qat", "interpreter", "qonnx", *ONNX} | ({"csim-vitis"} if name == "mixed" else set())
+        expected = {"qat", "interpreter", "qonnx", *ONNX} | ({"csim-vitis", "cpp"} if name == "mixed" else set())
         assert set(certificate["backends"]) == expected
         for entry in certificate["backends"].values():
             assert set(entry) == {"mismatches", "elements", "method", "first_mismatch"}

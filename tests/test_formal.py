@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import resource
 
 import numpy as np
 import pytest
 from open_designs import CSD, changed, design, module, needs_yosys, pooled, rtl_of, scalar, synthesis, two_layers
 
 from hawq_flow import interpret
-from hawq_flow.network import Add, Dense, InputSpec, IntegerNetwork, Lookup, OutputSpec, Requantize
+from hawq_flow.network import Add, Dense, InputSpec, IntegerNetwork, Lookup, OutputSpec, ReduceMax, Requantize
 from hawq_flow.numeric import IntType, Overflow, Rounding
 from hawq_flow.to_rtl import formal
 from hawq_flow.to_rtl.design import Port, Rtl
@@ -184,24 +186,66 @@ endmodule
     assert (claim.verdict, claim.method) == (Verdict.PROVED, "all inputs"), claim.reason
 
 
+def test_all_inputs_are_those_that_vary_however_many_do_not() -> None:
+    """70 elements, of which all but two are constants: numpy's arrays have 64 axes."""
+    weight = np.zeros((70, 2), dtype=np.int64)
+    weight[[3, 5]] = [[1, -2], [3, 1]]
+    ops = (
+        Dense("d", "x", weight, np.arange(70) % 5),
+        Requantize("q", "d", scalar(1), scalar(1), scalar(0), IntType(3, False)),
+        ReduceMax("most", "q", 0),
+    )
+    network = IntegerNetwork((InputSpec("x", (2,), IntType(3, True)),), ops, (OutputSpec("most"),))
+    proof = prove(network, generate(network, CSD))
+    assert proof.ok, proof.markdown()
+    assert proof.claims[1].method == "all inputs"
+    still = Dense("d", "x", 0 * weight, np.arange(70) % 5)
+    constant = dataclasses.replace(network, ops=(still, *ops[1:]))
+    assert prove(constant, generate(constant, CSD)).ok
+
+
 def test_a_pipeline_inside_a_stage_is_proved() -> None:
     assert prove(two_layers(), generate(two_layers(), dataclasses.replace(CSD, pipeline=2))).ok
 
 
 def test_what_does_not_end_in_its_time_is_not_finished_and_nothing_is_lost() -> None:
-    assert prove(two_layers(), design(), time_limit_s=5.0).ok
+    assert prove(two_layers(), design(), time_limit_s=60.0).ok
     proof = prove(two_layers(), design(), synthesis=synthesis(), time_limit_s=0.01)
     left = [(c.claim, c.verdict.value) for c in proof.claims]
     assert left == [
         *[("RTL = network", "not finished"), ("netlist = RTL", "not finished")] * 2,
         ("top = network", "proved"),
     ]
-    assert "reading module fc1_stage: Yosys timed out after 0.0 s" in proof.claims[0].reason
+    assert "reading module fc1_stage: timed out after 0 s; raise time_limit_s" in proof.claims[0].reason
     task = formal._Task(two_layers(), design().modules[0], 0.0, 8.0)
     task.__dict__["design"] = design_of(design().modules[0])
     for work in (task.rtl, lambda: task.netlist(synthesis().modules[0])):
         claim = task.claim("a claim", work)
         assert (claim.verdict, claim.reason) == (Verdict.UNFINISHED, "the time limit of 0 s")
+
+
+def test_a_disk_that_fills_leaves_the_other_claims() -> None:
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(design().modules[0].text) + 2000, old[1]))
+    try:
+        proof = prove(two_layers(), design())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert [c.verdict for c in proof.claims] == [Verdict.UNFINISHED, Verdict.UNFINISHED, Verdict.PROVED]
+    assert proof.claims[0].reason == (
+        "reading module fc1_stage: disk full: make room for temporary files, or raise the quota or the limit of a "
+        "file's size"
+    )
+
+
+@needs_abc
+def test_a_disk_that_fills_before_abc_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(formal, "equivalent", full)
+    proof = prove(two_layers(), design(), synthesis=synthesis())
+    assert [c.reason[:10] for c in proof.claims] == ["", "disk full:", "", "disk full:", ""]
 
 
 def added() -> IntegerNetwork:
@@ -335,11 +379,10 @@ def test_a_wrong_latency_is_an_error_before_any_proof() -> None:
 def _with_fault(node: int) -> OpenSynthesis:
     """The synthesis with one bit of one table of its first netlist flipped."""
     found = synthesis()
-    first = dataclasses.replace(found.modules[0])
     whole = found.modules[0].netlist
     table = whole.table.copy()
     table[node] ^= np.uint64(1)
-    first.__dict__["netlist"] = dataclasses.replace(whole, table=table)
+    first = dataclasses.replace(found.modules[0], _netlist=dataclasses.replace(whole, table=table))
     return dataclasses.replace(found, modules=(first, *found.modules[1:]))
 
 

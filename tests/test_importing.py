@@ -107,7 +107,7 @@ def test_one_folder_with_everything_and_again_nothing_is_made(file: Path, tmp_pa
     certificate = run.equality("model").json("equality.json")
     assert certificate["samples"] == 60
     assert {name: entry["mismatches"] for name, entry in certificate["backends"].items()} == dict.fromkeys(
-        ["interpreter", "qonnx", "onnx-plain", "onnx-optimized", "onnx-reference", "csim-vitis"], 0
+        ["interpreter", "qonnx", "onnx-plain", "onnx-optimized", "onnx-reference", "csim-vitis", "cpp"], 0
     )
     page = (tmp_path / "run/report/import.md").read_text()
     for text in (

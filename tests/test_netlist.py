@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from open_designs import design, needs_yosys, rows, synthesis, two_layers
+from open_designs import CSD, design, needs_yosys, rows, synthesis, two_layers
 
-from hawq_flow import interpret
+from hawq_flow import equality, interpret
+from hawq_flow.network import IntegerNetwork, OutputSpec
 from hawq_flow.to_rtl.design import Module, Port
 from hawq_flow.to_rtl.figures import figures_of
+from hawq_flow.to_rtl.generate import generate
 from hawq_flow.to_rtl.netlist import Netlist, NetlistError, read_netlist
 from hawq_flow.to_rtl.netlist_simulator import simulate_module, simulate_netlist
+from hawq_flow.to_rtl.synthesize import RtlSynthesisConfig, synthesize
 from hawq_flow.to_rtl.timing import depth
 
 CLK = 2
@@ -197,6 +200,20 @@ def test_the_netlist_is_the_network() -> None:
     for name, got in found.items():
         assert np.array_equal(got, expected[name]), name
     assert [netlist.latency for _, netlist in stages] == [m.latency for m in design().modules]
+
+
+@needs_yosys
+@pytest.mark.parametrize("ops", [True, False], ids=["beside an op", "no ops"])
+def test_an_input_that_is_an_output_passes_by_the_netlist(ops: bool) -> None:
+    before = two_layers()
+    outputs = (*before.outputs, OutputSpec("x")) if ops else (OutputSpec("x"),)
+    network = IntegerNetwork(before.inputs, before.ops if ops else (), outputs)
+    for flatten in (False, True):
+        made = synthesize(generate(network, CSD), RtlSynthesisConfig(flatten=flatten))
+        backend = equality.netlist_backend(network, made)
+        certificate = equality.certify(network, rows(network, 100), {"netlist": backend})
+        equality.require(certificate)
+        assert certificate["backends"]["netlist"]["elements"] >= 600
 
 
 @needs_yosys

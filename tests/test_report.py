@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from report_texts import written
 from hawq_flow import report
 from hawq_flow.report import ReportError, Resources, Timing, same_part
 from hawq_flow.report.text import box, dashed, load
-from hawq_flow.report.values import Part, count, iso_date, nanoseconds, number, whole
+from hawq_flow.report.values import Part, count, iso_date, nanoseconds, number, slack, whole
 
 # ------------------------------------------------------------------------------------------------------- figures
 
@@ -76,6 +77,10 @@ def test_csynth_summary(tmp_path: Path) -> None:
     assert found.modules[1].timing == Timing()
     ranged = read(tmp_path, "csynth.rpt", texts.csynth_summary(latency="7 ~ 9"))
     assert (ranged.timing.latency_cycles_min, ranged.timing.latency_cycles_max) == (7, 9)
+    assert (found.one_latency, found.notes) == (
+        True,
+        ("csynth.rpt prints one latency and one interval: both ends have it",),
+    )
 
 
 def test_csynth_xml(tmp_path: Path) -> None:
@@ -199,6 +204,8 @@ def test_timing_summary(tmp_path: Path) -> None:
     assert read(tmp_path, "a.rpt", texts.timing_summary(slacks=hold)).notes == ("timing not met",)
     met = ("0.037", "0.000", "0", "100", "0.001", "0.000", "0", "100", "1.9", "0.0", "0", "80")
     assert read(tmp_path, "a.rpt", texts.timing_summary(slacks=met)).notes == ()
+    odd = refused(tmp_path, "a.rpt", texts.timing_summary(clocks=(("ap_clk", "5.0.0"),)))
+    assert "found period '5.0.0'; expected a figure" in odd
     untitled = texts.timing_summary().replace("Clock       Waveform(ns)", "Clock       Period")
     assert "expected a line of titles like" in refused(tmp_path, "a.rpt", untitled)
     row = next(line for line in texts.timing_summary().splitlines() if line.startswith("ap_clk      {"))
@@ -384,6 +391,16 @@ def test_durations_that_are_none() -> None:
     for cell in ("5 minutes", "5,0 ns", "1.2.3"):
         with pytest.raises(ValueError, match="no duration"):
             nanoseconds(cell)
+    with pytest.raises(ValueError, match="is below 0"):
+        nanoseconds("-5.00 ns")
+    assert slack("-0.087ns") == -0.087
+
+
+@pytest.mark.parametrize("parse", [number, count, whole, nanoseconds, slack])
+@pytest.mark.parametrize("cell", ["1e999", "1e999999"])
+def test_figures_that_no_tool_prints(parse: Callable[[str], object], cell: str) -> None:
+    with pytest.raises(ValueError, match=r"beyond any that a tool prints|no duration"):
+        parse(cell)
 
 
 def test_dates() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -288,8 +290,18 @@ def test_written_tables(tmp_path: Path) -> None:
     assert report.write_table(report.table([]), "markdown") == "No reports.\n"
 
 
+def test_reading_reports_loads_no_pandas() -> None:
+    """Half a second, which whoever makes no table should not wait for."""
+    code = "import sys, hawq_flow.report; assert 'pandas' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
+
+
 def test_the_open_road_is_labelled() -> None:
     one = HlsReport("open", "Yosys", top="a|b", used=Resources(lut=12.0, carry=3))
     text = report.write_table(report.table([one]), "markdown")
     assert "## Open synthesis: Yosys, not Vivado" in text
     assert "a\\|b" in text
+    two = report.table([one, HlsReport("open", "Yosys", top="c", used=Resources(lut=3), power_w=0.25)])
+    lines = report.markdown(two).splitlines()
+    assert lines[3] == "|---|---|---:|---:|---:|"  # texts to the left, figures to the right
+    assert lines[4:6] == ["| a\\|b | Yosys | 12 | 3 |  |", "| c | Yosys | 3 |  | 0.25 |"]

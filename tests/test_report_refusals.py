@@ -49,6 +49,7 @@ def test_a_comma_that_may_be_a_decimal_point_is_refused(tmp_path: Path, text: st
         (texts.export_rpt(), "DSP:             30", "DSP:   -5"),
         (texts.export_xml(), "<FF>1100<", "<FF>-5<"),
         (texts.power(), "1.565", "-5   "),
+        (texts.csynth_rpt(target="5.00"), "|5.00 ", "|-5.0 "),
     ],
 )
 def test_what_cannot_be_below_0(tmp_path: Path, text: str, old: str, new: str) -> None:

@@ -16,7 +16,7 @@ from hawq_flow.to_rtl import sharing
 from hawq_flow.to_rtl.adders import AdderError, AdderGraph, graph_of, proved
 from hawq_flow.to_rtl.csd import agreeing, csd, csd_count, minimal_forms, positive
 from hawq_flow.to_rtl.da4ml_optimizer import MissingOptimizer, da4ml_adders, read_stages
-from hawq_flow.to_rtl.families import family, limits_of
+from hawq_flow.to_rtl.families import family, limits_of, rounds
 from hawq_flow.to_rtl.forms import Forms
 from hawq_flow.to_rtl.patterns import Patterns, Weights
 from hawq_flow.to_rtl.sharing import blocks, least_depth, plain, shared
@@ -314,6 +314,14 @@ def test_refused_options() -> None:
     assert shared([[1, 5], [1, 5]], 0, 1, depth_limit=2).latency == 2
     assert shared([[4, -8]], 0, 1, depth_limit=0).nodes == 0
     assert shared([[3]], 0, 1, depth_limit=1000).nodes == 1
+
+
+def test_a_limit_of_depth_holds_for_chains_that_would_be_longer() -> None:
+    """Columns that are each the one before and a term: 2^60 and one are more than 2^60, in any arithmetic."""
+    matrix = np.triu(np.ones((66, 66), dtype=np.int64))
+    graph = shared(matrix, 0, 1, depth_limit=60, effort="low")
+    assert (graph.latency, shared(matrix, 0, 1, effort="low").latency) == (60, 65)
+    assert rounds(np.array([0, 1, 2, 3, 4, 5, (1 << 60) + 1])).tolist() == [0, 0, 1, 2, 2, 3, 61]
 
 
 def test_a_wrong_result_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

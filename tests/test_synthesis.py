@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_vendor import DIGEST, PART, config, only, project, run, tool
@@ -434,6 +433,10 @@ def test_an_unknown_banner_gives_no_version(tmp_path: Path) -> None:
             "project.tcl: part .*, clock 4 ns; hawq_flow.json",
         ),
         ("project.tcl", "set part", "set parts", "part is None"),
+        ("project.tcl", "set clock_period 5.0", "set clock_period 5.0.0", "clock_period is '5.0.0'"),
+        ("project.tcl", "set clock_period 5.0", "set clock_period 5%", "clock_period is '5%'"),
+        ("hawq_flow.json", "{", "", r"hawq_flow\.json: unreadable .*; copy or write it again"),
+        ("hawq_flow.json", '"format"', "\udcff", r"hawq_flow\.json: is not UTF-8 text"),
         ("project.tcl", "set part", "\udcff", r"project/project\.tcl: is not UTF-8 text"),
         ("network_test.cpp", "vector<float>", "\udcff", r"project/network_test\.cpp: is not UTF-8 text"),
         ("network_test.cpp", "vector<float>", "vector<half>", "not the test bench of hls4ml 1.3.0"),
@@ -471,24 +474,6 @@ def test_a_kept_result_that_was_changed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(store.StoreError, match=r"network_csynth\.xml: changed since it was made"):
         reports(tmp_path / "project")
     assert not only(run(tmp_path)).reused
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"steps": ("place",)}, r"steps \['place'\]; expected some of csynth, cosim"),
-        ({"steps": ("csynth", "csynth")}, "each once"),
-        ({"steps": ("synthesis",)}, "'synthesis' starts from 'csynth'; add it"),
-        ({"time_limit_s": 0.0}, "expected seconds above 0"),
-        ({"memory_limit_gb": -1.0}, "memory_limit_gb -1.0"),
-        ({"licences": 0}, "licences 0"),
-        ({"threads": 33}, "threads 33; Vivado takes 1 to 32"),
-        ({"flatten": "some"}, "flatten 'some'; expected one of rebuilt, full, none"),
-    ],
-)
-def test_settings_are_checked(changes: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        SynthesisConfig(**changes)
 
 
 def test_the_environment_and_the_limits_reach_the_tool(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -93,6 +95,45 @@ def test_a_build_that_is_ended_ends_its_tool(tmp_path: Path, number: signal.Sign
         pass  # given back once the tool has ended
     tool(tmp_path / "bin", "vitis_hls")
     assert build(where, config(tmp_path)).ok
+
+
+def test_a_tool_that_cannot_be_started_says_why(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/vitis_hls").write_bytes(b"\x7fELF nonsense")
+    (tmp_path / "bin/vitis_hls").chmod(0o755)
+    step = only(build(project(tmp_path / "project"), config(tmp_path)))
+    assert step.outcome is Outcome.TOOL_ERROR
+    assert re.fullmatch(r"cannot be started: .*Exec format error.*; name another program in \[synthesis\]", step.cause)
+
+
+def test_a_build_that_is_ended_waits_for_no_version(tmp_path: Path) -> None:
+    """A tool that hangs when asked for its version."""
+    path = tool(tmp_path / "bin", "vitis_hls")
+    path.write_text(f"#!/bin/sh\necho asked >{tmp_path}/asked\nsleep 60\n")
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not (tmp_path / "asked").exists():
+            time.sleep(0.02)
+        stop.set()
+
+    threading.Thread(target=ask, daemon=True).start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        build(project(tmp_path / "project"), config(tmp_path), stop=stop)
+    assert time.monotonic() - started < 30
+
+
+def test_another_users_lock_is_read_and_not_touched(tmp_path: Path) -> None:
+    lock = tmp_path / "place-0.lock"
+    lock.touch()
+    os.utime(lock, (0, 0))
+    lock.chmod(0o444)
+    with licences.place(1, tmp_path, lambda: None, threading.Event()):
+        assert lock.stat().st_mtime == 0
+    lock.unlink()
+    with licences.place(1, tmp_path, lambda: None, threading.Event()):
+        assert lock.exists()
 
 
 def test_the_help_names_the_section() -> None:

@@ -115,6 +115,10 @@ def test_several_projects_are_named_apart(tmp_path: Path) -> None:
     found = collect(tmp_path / "pack", tmp_path / "run")
     assert [b.project.digest[:2] for b in found] == ["cd", "cd", "ab"]
     assert [b.steps[0].version for b in found] == ["2022.2", "2020.1", "2022.2"]
+    # A pack has files and folders of its own.
+    taken = project(tmp_path / "run/one/results")
+    pack([taken], tmp_path / "named", config(tmp_path))
+    assert list(json.loads((tmp_path / "named/pack.json").read_text())["projects"]) == ["one-results"]
     with pytest.raises(SynthesisError, match="given twice"):
         pack([folders[0], folders[0]], tmp_path / "other")
     with pytest.raises(SynthesisError, match="no project given"):

@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,3 +192,21 @@ def test_settings_that_change_no_result_change_no_script(tmp_path: Path) -> None
     other = dataclasses.replace(SynthesisConfig(), time_limit_s=1, memory_limit_gb=3, licences=4, keep_work=True)
     for step in STEPS:
         assert scripts.script(step, made, SynthesisConfig()) == scripts.script(step, made, other)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"steps": ("place",)}, r"steps \['place'\]; expected some of csynth, cosim"),
+        ({"steps": ("csynth", "csynth")}, "each once"),
+        ({"steps": ("synthesis",)}, "'synthesis' starts from 'csynth'; add it"),
+        ({"time_limit_s": 0.0}, "expected seconds above 0"),
+        ({"memory_limit_gb": -1.0}, "memory_limit_gb -1.0"),
+        ({"licences": 0}, "licences 0"),
+        ({"threads": 33}, "threads 33; Vivado takes 1 to 32"),
+        ({"flatten": "some"}, "flatten 'some'; expected one of rebuilt, full, none"),
+    ],
+)
+def test_settings_are_checked(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        SynthesisConfig(**changes)

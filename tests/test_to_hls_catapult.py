@@ -117,6 +117,14 @@ def test_the_project_is_whole_portable_and_the_same_every_time(tmp_path: Path) -
         synthesis.build(projects[0])
 
 
+def test_nothing_is_left_of_a_project_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the archive that hls4ml's writer packs beside it."""
+    monkeypatch.setattr("hawq_flow.to_hls.texts.readme", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        to_hls.write_project(dense(), tmp_path / "p", HlsConfig(backend="Catapult"))
+    assert [path.name for path in tmp_path.iterdir()] == ["p.hls4ml.log"]
+
+
 @pytest.mark.parametrize(
     ("part", "line"),
     [

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rtl_help import equal, run_module, small_network
 
+from hawq_flow import interpret
 from hawq_flow.network import (
     Add,
     Concat,
@@ -36,12 +37,13 @@ from hawq_flow.network import (
     SumPool,
     Upsample,
     forward,
+    patches,
 )
 from hawq_flow.numeric import IntType, Overflow, Rounding
 from hawq_flow.to_rtl import NotSynthesizable, RtlConfig, generate, manifest, reader, write
-from hawq_flow.to_rtl.circuit import Circuit, Signal, constant, literal, width
+from hawq_flow.to_rtl.circuit import Circuit, Signal, constant, joined, literal, width
 from hawq_flow.to_rtl.names import KEYWORDS, Names
-from hawq_flow.to_rtl.plan import one_position, stages
+from hawq_flow.to_rtl.plan import WIRES, one_position, stages
 from hawq_flow.to_rtl.rescale import Rescale
 
 FAST = RtlConfig(effort="low")
@@ -458,6 +460,58 @@ def test_one_position_computes_what_every_position_computes() -> None:
     assert checked == len(rtl.modules) - 1
 
 
+def check_every_position(network: IntegerNetwork, config: RtlConfig) -> int:
+    """The modules of one position on what the network carries in each; how many positions that were."""
+    trace: dict[str, Any] = dict(interpret.trace(network, extreme_inputs(network, rows=4)))
+    count = 0
+    for module in generate(network, config).modules:
+        if module.unrolled is None:
+            continue
+        wanted = trace[module.ops[-1]]
+        op = next(op for op in map(network.op, module.ops) if not isinstance(op, WIRES))
+        seen = {port.value: trace[port.value] for port in module.inputs}
+        if isinstance(op, Conv | MaxPool | SumPool):
+            low = network.values[op.input].low
+            space = tuple(range(1, low.ndim))
+            fill = low.min(axis=space, keepdims=True) if isinstance(op, MaxPool) else np.zeros((1,) * low.ndim, int)
+            found = patches(seen[op.input] - fill, op.kernel, op.stride, op.padding)
+            seen = {op.input: found + fill.reshape(-1, *(1,) * (found.ndim - 2))}
+        for position in np.ndindex(*wanted.shape[2:]):
+            at = (..., *position)
+            rows = {name: array[at].reshape(len(wanted), -1) for name, array in seen.items()}
+            np.testing.assert_array_equal(run_module(module, rows)[module.ops[-1]], wanted[at])
+            count += 1
+    return count
+
+
+def test_one_position_is_exact_in_every_position_of_the_network() -> None:
+    """Also where padding alone is seen: in a channel of negative integers it is the least, where another has none."""
+    bias = np.array([20, -20])
+    ops = (
+        Conv("conv", "x", np.array([[[[3]]], [[[1]]]]), bias, (1, 1), (0,) * 4),
+        MaxPool("pool", "conv", (3, 2), (2, 1), (2, 0, 0, 1)),
+    )
+    padded = IntegerNetwork((InputSpec("x", (1, 1, 5), IntType(3, True)),), ops, (OutputSpec("pool"),))
+    assert padded.values["conv"].low.max() > padded.values["conv"].high.min()
+    assert check_every_position(padded, dataclasses.replace(FAST, max_products=1)) == 5 + 5
+    assert check_every_position(large(), dataclasses.replace(FAST, max_products=70)) > 100
+
+
+def test_a_table_that_the_union_of_positions_leaves_has_no_single_circuit() -> None:
+    """In each position the difference fits the table; the least of one less the largest of the other does not."""
+    ops = (
+        Conv("late", "x", np.array([[[1]]]), np.array([10]), (1,), (0, 0)),
+        Concat("both", ("x", "late"), 1),
+        Subtract("difference", "both", "both"),
+        Lookup("table", "difference", np.arange(7), -3),
+    )
+    network = IntegerNetwork((InputSpec("x", (1, 1), IntType(2, False)),), ops, (OutputSpec("table"),))
+    assert generate(network, FAST).text is not None
+    text = r"one circuit for all positions of table: table: 'difference' ranges from -13 to 13.*or raise max_products"
+    with pytest.raises(NotSynthesizable, match=text):
+        generate(network, dataclasses.replace(FAST, max_products=1))
+
+
 def test_the_same_network_unrolled_equals_the_interpreter(tmp_path: Path) -> None:
     rtl = equal(large(), extreme_inputs(large(), rows=4), tmp_path, FAST)
     assert rtl.text is not None
@@ -487,6 +541,20 @@ def test_what_is_too_large_for_one_module_or_for_its_integers_is_refused_by_name
     )
     with pytest.raises(NotSynthesizable, match=r"wide: its products leave .* bits of an adder graph"):
         generate(wide, FAST)
+
+
+@pytest.mark.parametrize("dsp", [None, 2])
+def test_a_multiplier_of_many_bits_is_computed_or_refused_by_name(dsp: int | None, tmp_path: Path) -> None:
+    def network(multiplier: int, bits: int) -> IntegerNetwork:
+        op = Requantize("q", "x", scalar(multiplier), scalar(50), scalar(0), IntType(9, True))
+        return IntegerNetwork((InputSpec("x", (1,), IntType(bits, True)),), (op,), (OutputSpec("q"),))
+
+    config = dataclasses.replace(FAST, dsp_threshold=dsp)
+    for multiplier in ((1 << 45) - 3, (1 << 54) + 5):
+        equal(network(multiplier, 4), np.arange(-8, 8)[:, None], tmp_path, config)
+    for multiplier in ((1 << 57) + 11, (1 << 60) + 11):
+        with pytest.raises(NotSynthesizable, match=r"q: its products leave the 62 bits.*; narrow its constants or its"):
+            generate(network(multiplier, 2), config)
 
 
 # ------------------------------------------------------------------------------------------------- configuration, files
@@ -574,6 +642,27 @@ def test_sums_take_carries_only_where_both_operands_have_bits() -> None:
         "{1'd0, a, 2'd0} - {7'd0, b};",
         "{1'd0 - 1'd1, a};",
     ]
+
+
+def test_long_sums_join_the_two_that_are_there_first_and_look_at_each_but_once() -> None:
+    rng = np.random.default_rng(0)
+    terms = [Signal(0, 1, f"a{i}", cycle=int(c), depth=int(d)) for i, (c, d) in enumerate(rng.integers(0, 3, (60, 2)))]
+    asked = 0
+
+    def key(x: Signal) -> tuple[int, int]:
+        nonlocal asked
+        asked += 1
+        return x.cycle, x.depth
+
+    def join(a: Signal, b: Signal) -> Signal:
+        return Signal(0, 1, f"({a.wire} {b.wire})", cycle=max(a.cycle, b.cycle), depth=max(a.depth, b.depth) + 1)
+
+    found = [x.wire for x in joined(terms, join, key, 2)]
+    assert asked <= 2 * len(terms)
+    while len(terms) > 2:
+        terms.sort(key=key)
+        terms = [join(terms[0], terms[1]), *terms[2:]]
+    assert found == [x.wire for x in terms]
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def test_buses_hold_element_0_lowest_in_twos_complement(signed: bool) -> None:
     assert bits.shape == (2, 12)
     assert bits[0, :6].tolist() == [1, 0, 0, 0, 1, 0]
     np.testing.assert_array_equal(unpack([port], bits)["p"], data)
-    with pytest.raises(ValueError, match=r"p: values from 8 to 8; its port p holds"):
+    with pytest.raises(ValueError, match=r"p: row 0, element 0: 8; .* of 3 bits hold"):
         pack([port], {"p": np.full((1, 4), 8)})
 
 
@@ -195,7 +195,7 @@ def test_inputs_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         simulation.run(np.zeros((2, 8)))
     with pytest.raises(ValueError, match=r"array of shape \(2, 7\)"):
         simulation.run(np.zeros((2, 7), int))
-    with pytest.raises(ValueError, match=r"values from 200 to 200; its port x holds -128 to 127"):
+    with pytest.raises(ValueError, match=r"x: row 0, element 0: 200; signed words of 8 bits hold -128 to 127"):
         simulation.run(np.full((1, 8), 200))
     with pytest.raises(ValueError, match=r"inputs z; the design has x"):
         simulation.run({"z": np.zeros((1, 8), int)})

@@ -128,6 +128,30 @@ def test_a_fresh_folder_is_new_every_time(tmp_path: Path) -> None:
     assert not os.listdir(second)
 
 
+def test_a_folder_is_whole_or_absent_with_all_that_was_written_beside_it(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "out"
+    with tools.whole_folder(target, "a thing") as work:
+        assert not target.exists()
+        (work / "file").write_text("in it")
+        Path(f"{work}.tar.gz").write_text("a program's own idea")
+    assert [path.name for path in target.parent.iterdir()] == ["out"]
+    assert (target / "file").read_text() == "in it"
+    usual = tmp_path / "usual"
+    usual.mkdir()
+    assert target.stat().st_mode == usual.stat().st_mode
+    with pytest.raises(FileExistsError, match=r"out: exists; a thing is written whole, .* Remove it or choose another"):
+        tools.whole_folder(target, "a thing").__enter__()
+
+    def interrupted() -> None:
+        with tools.whole_folder(tmp_path / "other", "a thing") as work:
+            Path(f"{work}.tar.gz").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "usual"]
+
+
 def test_wrong_calls(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="give a program and a limit above 0"):
         tools.run(["true"], folder=tmp_path, timeout_s=0)
@@ -140,7 +164,9 @@ def test_a_file_the_system_cannot_start_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "tool").chmod(0o755)
     done = tools.run([tmp_path / "tool"], folder=tmp_path, timeout_s=10)
     assert done.outcome is Outcome.FAILED
-    with pytest.raises(tools.ToolError, match=r"cannot be started: .*Exec format error"):
+    with pytest.raises(
+        tools.ToolError, match=r"tool: failed \(cannot be started: .*Exec format error.*'\); log tool\.log$"
+    ):
         done.require("try it")
 
 

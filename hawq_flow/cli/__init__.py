@@ -8,21 +8,41 @@ import traceback
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+# One thread a worker, for numpy's BLAS as for torch: products are small, and threads that wait for each other on a busy
+# machine make them many times slower. It is read when numpy is loaded; what the user has set stays.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 
-from hawq_flow import __version__
-from hawq_flow.cli import hardware
-from hawq_flow.cli.terminal import RichReporter, fail, writable
-from hawq_flow.store import MANIFEST, open_artifact, write_atomic
+import typer  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.markup import escape  # noqa: E402
+from rich.table import Table  # noqa: E402
+from typer.core import TyperGroup  # noqa: E402
+
+from hawq_flow import __version__  # noqa: E402
+from hawq_flow.cli import handover, hardware, observe, upsets  # noqa: E402
+from hawq_flow.cli.terminal import RichReporter, fail, writable  # noqa: E402
+from hawq_flow.store import MANIFEST, open_artifact, write_atomic  # noqa: E402
 
 TRACEBACK = "HAWQ_FLOW_TRACEBACK"
 """Environment variable: set, an error shows where it was raised."""
 FILES_SHOWN = 30
+INTERRUPTED = "interrupted; what was finished is kept, and the same command can be given again"
+
+
+class _Commands(TyperGroup):
+    """The commands; an interruption is told before typer ends the program without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            fail(INTERRUPTED, code=130)
+
 
 app = typer.Typer(
+    cls=_Commands,
     help="A PyTorch network to FPGA firmware, in integers all the way, with proof of equality.",
     no_args_is_help=True,
     add_completion=False,
@@ -262,7 +282,6 @@ def export(
 
     from hawq_flow import equality
     from hawq_flow.flow.forms import write_form
-    from hawq_flow.network import IntegerNetwork
 
     torch.set_num_threads(1)
     given: dict[str, Any] = {
@@ -275,9 +294,7 @@ def export(
     }
     options = {name: value for name, value in given.items() if value}
     writable(out)
-    if not (network / "network.json").is_file() and (inside := sorted(network.glob("**/network.json"))):
-        fail(f"{network}: no saved network itself; there are {', '.join(str(path.parent) for path in inside)}")
-    model, certificate = write_form(IntegerNetwork.load(network), form, options, rows)
+    model, certificate = write_form(hardware.saved_network(network), form, options, rows)
     write_atomic(out, model.SerializeToString(deterministic=True))
     typer.echo(equality.markdown(certificate, f"{out}: {form}, on drawn inputs"), nl=False)
 
@@ -308,7 +325,7 @@ def _short(value: Any) -> str:
 
 
 app.add_typer(hardware.hls, name="hls")
-for name, command in hardware.COMMANDS.items():
+for name, command in {**hardware.COMMANDS, **observe.COMMANDS, **upsets.COMMANDS, **handover.COMMANDS}.items():
     app.command(name)(command)
 
 
@@ -317,7 +334,7 @@ def main() -> None:
     try:
         app()
     except KeyboardInterrupt:
-        fail("interrupted; what was finished is kept, and the same command goes on from there", code=130)
+        fail(INTERRUPTED, code=130)
     except Exception as error:
         if os.environ.get(TRACEBACK) or not _ours(error):
             raise

@@ -6,13 +6,15 @@ import dataclasses
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 from hawq_flow.cli.terminal import fail, writable
-from hawq_flow.store import write_atomic
+
+if TYPE_CHECKING:
+    from hawq_flow.network import IntegerNetwork
 
 hls = typer.Typer(help="Run vendor tools on HLS projects, here or elsewhere.", no_args_is_help=True)
 
@@ -154,7 +156,7 @@ def reports(
 
 def rtl(
     network: Annotated[Path, typer.Argument(help="A saved integer network: run/network/PLAN, or an import's.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the Verilog; it must not exist.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the Verilog: new, or one that holds just this.")],
     synth: Annotated[bool, typer.Option("--synth", help="Synthesize it with Yosys, and run the netlist.")] = False,
     simulate: Annotated[bool, typer.Option("--simulate", help="Simulate it, clock by clock.")] = False,
     prove: Annotated[bool, typer.Option("--prove", help="Prove it equal to the integers for all inputs.")] = False,
@@ -168,17 +170,21 @@ def rtl(
     ] = None,
     optimizer: Annotated[Literal["shared", "csd", "da4ml"], typer.Option(help="How adders are found.")] = "shared",
 ) -> None:
-    """Write a saved network as pipelined Verilog; with options, synthesize, simulate and prove it."""
-    from hawq_flow import equality
-    from hawq_flow.network import IntegerNetwork
-    from hawq_flow.prove import drawn
-    from hawq_flow.to_rtl import RtlConfig, generate, write
-    from hawq_flow.to_rtl.synthesize import RtlSynthesisConfig, synthesize
+    """Write a saved network as pipelined Verilog; with options, synthesize, simulate and prove it.
 
-    if out.exists():
-        fail(f"{out}: exists; Verilog is written whole, into a new folder. Remove it or choose another")
-    found = IntegerNetwork.load(_saved(network))
-    writable(out)
+    Exits with 1 where a module is not synthesized, a result differs or a claim is not proved.
+    """
+    from hawq_flow import equality
+    from hawq_flow.prove import drawn
+    from hawq_flow.to_rtl import RtlConfig, generate, write, written
+    from hawq_flow.to_rtl.synthesize import RtlSynthesisConfig, synthesize
+    from hawq_flow.to_rtl.writing import MANIFEST
+
+    other = f"{out}: exists, and is not this design alone; Verilog is written whole. Remove it or choose another"
+    if out.exists() and not (out / MANIFEST).is_file():
+        fail(other)
+    found = saved_network(network)
+    out.parent.mkdir(parents=True, exist_ok=True)
     design = generate(
         found,
         RtlConfig(
@@ -187,7 +193,10 @@ def rtl(
             optimizer=optimizer,
         ),
     )
-    write(design, out)
+    if not out.exists():
+        write(design, out)
+    elif not written(design, out):
+        fail(other)
     whole = f"latency {design.latency} cycles, interval 1" if design.text is not None else "not wholly unrolled: no top"
     _say(f"{out}: {len(design.modules)} stages, {whole}")
     x = drawn(found, rows)
@@ -201,6 +210,8 @@ def rtl(
                 _say(note)
             if made.total is not None and design.text is not None:
                 backends["netlist"] = equality.netlist_backend(found, made)
+            elif made.total is not None:
+                _say("netlist not compared with the integers: a design that is not wholly unrolled has no top")
         if simulate:
             backends["rtl"] = equality.rtl_backend(found, design, Path(work))
         if backends:
@@ -209,6 +220,8 @@ def rtl(
             equality.require(certificate)
     if prove:
         _prove(found, design, made)
+    if made is not None and made.reason:
+        fail(f"not synthesized whole, and so no netlist was compared: {made.reason}")
 
 
 def _prove(network: Any, design: Any, synthesis: Any) -> None:
@@ -221,13 +234,16 @@ def _prove(network: Any, design: Any, synthesis: Any) -> None:
         fail("not everything is proved; see the table")
 
 
-def _saved(network: Path) -> Path:
-    """The folder of a saved network, or an error that lists those below it."""
-    if not (network / "network.json").is_file():
-        inside = sorted(network.glob("**/network.json"))
-        there = f"; there are {', '.join(str(path.parent) for path in inside)}" if inside else ""
-        fail(f"{network}: no saved network{there}")
-    return network
+def saved_network(folder: Path) -> IntegerNetwork:
+    """The network saved in a folder; the command ends with an error that lists those below where there is none."""
+    from hawq_flow.network import IntegerNetwork
+
+    if not (folder / "network.json").is_file():
+        inside = sorted(folder.glob("**/network.json"))
+        if inside:
+            fail(f"{folder}: no saved network itself; there are {', '.join(str(path.parent) for path in inside)}")
+        fail(f"{folder}: no saved network there or below; give run/network/PLAN, or that of an import")
+    return IntegerNetwork.load(folder)
 
 
 def estimate_(
@@ -246,9 +262,8 @@ def estimate_(
 ) -> None:
     """Estimate LUTs, flip-flops, DSPs, block RAM and latency before any synthesis, with error bars."""
     from hawq_flow import devices, estimate
-    from hawq_flow.network import IntegerNetwork
 
-    found = IntegerNetwork.load(_saved(network))
+    found = saved_network(network)
     hardware = estimate.HardwareConfig(reuse_factor, strategy, clock_period_ns, part, io_type)
     chosen = estimate.Coefficients.load(coefficients) if coefficients else estimate.shipped()
     stages: list[Literal["open", "csynth", "synthesis"]] = (
@@ -296,7 +311,7 @@ def calibrate(
     if not samples:
         fail(f"no {stage} report of any project; build them first: hawq-flow hls build, or hls pack and hls collect")
     made = estimate.calibrate(samples, name)
-    write_atomic(out, made.coefficients.to_json())
+    made.coefficients.save(out)
     typer.echo(estimate.markdown(made), nl=False)
     if figure is not None:
         model = made.coefficients.model(made.stage, samples[0][1])

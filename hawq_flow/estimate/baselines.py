@@ -19,7 +19,7 @@ import scipy.stats
 from hawq_flow.estimate.data import Measured
 from hawq_flow.estimate.features import PRODUCT, LayerFeatures
 from hawq_flow.estimate.fitting import FLOORS, Held, weighted_quantile
-from hawq_flow.estimate.solving import held_out
+from hawq_flow.estimate.solving import held_out, project_weights
 from hawq_flow.numeric import FloatArray
 from hawq_flow.plan import LayerShape, layer_bops
 
@@ -57,7 +57,7 @@ def compare(held: Sequence[Held]) -> dict[str, dict[str, Comparison]]:
     """For ``lut`` and ``lut + 55 dsp``: ours, BOPs and EBOPs on the same rows, each fitted to the other projects."""
     rows = [each.row for each in held]
     projects = [row.project for row in rows]
-    weights = np.array([1.0 / projects.count(project) for project in projects])
+    weights = project_weights(projects)
     targets: Mapping[str, tuple[FloatArray, FloatArray]] = {
         "lut": (_figure(rows, "lut"), np.array([each.predicted["lut"] for each in held])),
         "lut + 55 dsp": (

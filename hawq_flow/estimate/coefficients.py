@@ -21,6 +21,7 @@ from hawq_flow.document import exact_keys, listed, table, version
 from hawq_flow.estimate import open_terms, terms
 from hawq_flow.estimate.features import EstimateError, HardwareConfig, Kind, Strategy
 from hawq_flow.estimate.terms import Terms
+from hawq_flow.store import write_atomic
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ DOMAIN = (
     *(f"{CLOCK} {family}" for family in terms.FAMILIES),
 )
 """Features of product layers that are checked against what was fitted."""
-VERSION = 2
+VERSION = 3
 SHIPPED = "coefficients.json"
 
 
@@ -160,8 +161,8 @@ class Coefficients:
             ) from None
 
     def save(self, path: Path) -> None:
-        """Write the file."""
-        path.write_text(self.to_json())
+        """Write the file, wholly or not at all."""
+        write_atomic(path, self.to_json())
 
     @classmethod
     def load(cls, path: Path) -> Coefficients:

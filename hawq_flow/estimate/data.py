@@ -19,12 +19,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from hawq_flow.estimate.counts import Counts, count, drawn, expected
 from hawq_flow.estimate.features import EstimateError, HardwareConfig, LayerFeatures, Multipliers
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FIXED = re.compile(r"ap_(u?)fixed<\s*(\d+)\s*,\s*(-?\d+)(?:\s*,\s*(\w+)\s*,\s*(\w+))?")
 MODULE_TYPE = re.compile(r"ap_(u?)fixed_(\d+)_(\d+)_(\d)_(\d)_\d")
@@ -46,7 +47,7 @@ class Measured:
         What was built, and how.
     whole:
         Whether these are figures of a whole design (with registers between layers) or of one module of it.
-    lut, ff, dsp, bram18, latency_cycles, interval_cycles:
+    lut, ff, dsp, bram18, latency_cycles:
         The figures; None where not reported.
     weights_known:
         Whether the numbers of CSD digits are the actual weights'.
@@ -66,7 +67,6 @@ class Measured:
     dsp: float | None = None
     bram18: float | None = None
     latency_cycles: float | None = None
-    interval_cycles: float | None = None
     weights_known: bool = False
     parts: Mapping[str, float] | None = None
 
@@ -105,6 +105,8 @@ class Fixed:
 
 def frame(path: Path) -> pd.DataFrame:
     """A table, or ``EstimateError`` naming the file."""
+    import pandas as pd  # half a second that only reading tables should take
+
     if not path.is_file():
         raise EstimateError(f"calibration data: {path} is missing; give the folder that holds hls4ml_layers.csv")
     return pd.read_csv(path, na_values=["?"])
@@ -147,7 +149,6 @@ def search_rows(folder: Path) -> Iterator[Measured]:
             dsp=row["DSP_hls"],
             bram18=row["BRAM_18K_hls"],
             latency_cycles=row["WorstLatency_hls"],
-            interval_cycles=row["IntervalMax_hls"],
             weights_known=True,
         )
 
@@ -251,7 +252,6 @@ def project_rows(folder: Path) -> Iterator[Measured]:
                 module["DSP"],
                 module["BRAM_18K"],
                 module["lat_max"],
-                module["ii_min"],
             )
         if found and any(layer.kind == "product" for layer, _ in found):
             yield Measured(
@@ -267,7 +267,6 @@ def project_rows(folder: Path) -> Iterator[Measured]:
                 row["DSP"],
                 row["BRAM_18K"],
                 row["lat_max"],
-                row["ii_min"],
                 parts=_parts([module for _, module in found]),
             )
 

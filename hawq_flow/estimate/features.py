@@ -35,6 +35,7 @@ from hawq_flow.network import (
     Value,
 )
 from hawq_flow.numeric import IntArray, IntType, Rounding
+from hawq_flow.to_rtl.adders import widths
 from hawq_flow.to_rtl.circuit import width
 from hawq_flow.to_rtl.csd import HARD_DIGITS, csd_count
 from hawq_flow.to_rtl.plan import Stage, stages
@@ -271,7 +272,8 @@ def features(network: IntegerNetwork) -> tuple[LayerFeatures, ...]:
     parts = stages(network)
     alive = {op.name for stage in parts for op in stage.ops}
     ends = {stage.output for stage in parts}
-    made = {op.name: _of_op(network, op) for op in network.ops if op.name in alive}
+    by_name = {op.name: op for op in network.ops}
+    made = {name: _of_op(network, op, by_name) for name, op in by_name.items() if name in alive}
     wires = {stage.output for stage in parts if all(made[op.name] is None for op in stage.ops)}
     delays = _delays(network, parts)
     sources: dict[str, tuple[str, ...]] = {}  # of each value: the layers that it comes from, wires left out
@@ -303,11 +305,8 @@ def features(network: IntegerNetwork) -> tuple[LayerFeatures, ...]:
 
 
 def _widths(value: Value) -> IntArray:
-    """Bits of each element, by its own range; 0 for a constant."""
-    signed = value.low < 0
-    magnitude = np.maximum(value.high, np.where(signed, -value.low - 1, 0))
-    bits = np.frexp(magnitude.astype(float))[1] + signed
-    return np.asarray(np.where(value.low == value.high, 0, bits), np.int64)
+    """Bits of each element, by its own range; 0 for a constant, which takes no wire."""
+    return np.where(value.low == value.high, 0, widths(value.low, value.high))
 
 
 def _mean(values: list[Value]) -> float:
@@ -341,7 +340,7 @@ def _wires(network: IntegerNetwork, op: Op) -> LayerFeatures:
     return LayerFeatures(op.name, "adder", math.prod(out.shape), bits, bits, operations=0)
 
 
-def _of_op(network: IntegerNetwork, op: Op) -> LayerFeatures | None:
+def _of_op(network: IntegerNetwork, op: Op, by_name: Mapping[str, Op]) -> LayerFeatures | None:
     """Features of one op; None for what is only wires."""
     values = network.values
     out = values[op.name]
@@ -360,7 +359,7 @@ def _of_op(network: IntegerNetwork, op: Op) -> LayerFeatures | None:
             )
         case Requantize():
             multiplier, shift = (np.broadcast_to(array, out.shape)[varies] for array in (op.multiplier, op.shift))
-            source = {other.name: other for other in network.ops}.get(op.inputs[0])
+            source = by_name.get(op.inputs[0])
             return dataclasses.replace(
                 rescale_features(op.name, multiplier, shift, wide, bits),
                 rounds=op.rounding is not Rounding.FLOOR,

@@ -13,9 +13,9 @@ import scipy.stats
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from hawq_flow.estimate.coefficients import STAGES, Coefficients, Figure, Spread, shipped
-from hawq_flow.estimate.data import Measured, finite
-from hawq_flow.estimate.fitting import Held, predict
+from hawq_flow.estimate.coefficients import Figure, Spread
+from hawq_flow.estimate.data import finite
+from hawq_flow.estimate.fitting import Held
 
 BLUE, ORANGE, GREY = "#2463a8", "#d9722b", "#8a8a8a"
 STYLE: dict[Any, Any] = {
@@ -129,9 +129,3 @@ def save(canvas: Canvas, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
     canvas.savefig(path, dpi=140, metadata=metadata)
-
-
-def held_by(rows: Sequence[Measured], coefficients: Coefficients | None = None) -> list[Held]:
-    """Rows and what coefficients predict for them (not held out): a user's own reports against the estimates."""
-    coefficients = coefficients or shipped()
-    return [Held(row, predict(coefficients, stage, row)) for row in rows for stage in STAGES if stage == row.stage]

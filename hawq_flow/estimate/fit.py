@@ -35,6 +35,7 @@ from hawq_flow.estimate.fitting import (
     spreads,
     weighted_quantile,
 )
+from hawq_flow.estimate.solving import project_weights
 
 OPEN = Path(__file__).parents[2] / "experiments" / "calibrate.jsonl"
 OPERATIONS = OPEN.with_name("operations.jsonl")
@@ -100,8 +101,7 @@ def synthesis_models(found_pairs: Sequence[pairs.Pair], models: Mapping[str, Mod
         layer: dict[str, Spread] = {}
         for figure in ("lut", "ff", "dsp"):
             logs = np.array([math.log(getattr(pair, figure)) for pair in own])
-            names = [pair.project for pair in own]
-            weights = np.array([1.0 / names.count(name) for name in names])
+            weights = project_weights([pair.project for pair in own])
             scale[figure] = rounded(math.exp(weighted_quantile(logs, weights, 0.5)))
             for kept, from_base in ((design, base.design), (layer, base.layer)):
                 if (both := _combined(from_base, logs, weights, figure)) is not None:
@@ -149,7 +149,6 @@ def open_rows(path: Path) -> list[Measured]:
                 entry["dsp"],
                 0.0,
                 entry["latency_cycles"],
-                1.0,
             )
         )
     return rows

@@ -13,7 +13,7 @@ from hawq_flow.estimate.data import Measured, finite
 from hawq_flow.estimate.estimating import domain_of, own_cycles, predicted
 from hawq_flow.estimate.features import PRODUCT, HardwareConfig, LayerFeatures
 from hawq_flow.estimate.open_terms import DEFAULTS
-from hawq_flow.estimate.solving import solve
+from hawq_flow.estimate.solving import project_weights, solve
 from hawq_flow.estimate.terms import Terms
 from hawq_flow.numeric import FloatArray
 
@@ -170,7 +170,7 @@ def spread(held: Sequence[Held], figure: Figure) -> Spread | None:
     measured = np.array([float(getattr(each.row, figure)) for each in kept])
     values = np.array([each.predicted[figure] for each in kept])
     projects = [each.row.project for each in kept]
-    weights = np.array([1.0 / projects.count(project) for project in projects])
+    weights = project_weights(projects)
     errors = np.array([error(figure, m, v) for m, v in zip(measured, values, strict=True)])
     if figure == "latency_cycles":
         off = measured - values

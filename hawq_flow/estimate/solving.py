@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.optimize
 
 from hawq_flow.numeric import FloatArray
 
@@ -31,6 +30,8 @@ def solve(amounts: FloatArray, measured: FloatArray, projects: Sequence[str], fl
 
     ``floor``: figures below it do not count as relative errors: an error of ``floor`` LUTs is no error of 100 %.
     """
+    import scipy.optimize  # half a second that estimating without fitting should not take
+
     amounts, measured = np.asarray(amounts, float), np.asarray(measured, float)
     size = np.maximum(np.abs(amounts).max(axis=0, initial=0.0), 1e-12)  # terms of one size, for the solver's tolerance
     scaled = amounts / size

@@ -64,15 +64,15 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {
         "in_flight": 1.0,
         "chain": 1.0,
         "stored": 0.5,
-        "boundary": 1.0,
         "input": 1.0,
         **{f"{family}.{name}": 0.5 for family in FAMILIES for name in ("registered", "product")},
+        **{f"{family}.boundary": 1.0 for family in FAMILIES},
     },
     "dsp": {"block": 1.0},
     "bram18": {"block": 1.0, "softmax": 1.0},
     "latency_cycles": {
         "start": 2.0,
-        "chain": 0.25,
+        "chain": 0.5,
         **{
             f"{family}.{name}": amount
             for family, level in zip(FAMILIES, (4.0, 1.0), strict=True)
@@ -212,7 +212,7 @@ def cycle_terms(layer: LayerFeatures, hardware: HardwareConfig) -> Terms:
         case "product" if not in_logic(layer, hardware):
             return {"start": 1.0}
         case "product" if chained(layer):
-            return {"chain": layer.n_in}
+            return {"chain": layer.counts.nonzeros / max(layer.counts.rows, 1)}  # an adder each
         case "product":
             dsp = uses_dsp(layer, hardware) and layer.counts.hard > 0
             return {f"{family}.level": levels(layer) / clock, f"{family}.dsp": dsp / clock}
@@ -315,7 +315,9 @@ def design_terms(figure: str, layers: Sequence[LayerFeatures], hardware: Hardwar
     """What a whole design adds to its layers: registers between them, cycles to enter them."""
     if figure == "ff" and len(layers) > 1:
         passed = (at_once(_results(layer), layer, hardware) * layer.output_bits for layer in layers[:-1])
-        return {"boundary": sum(passed)}
+        # 7 Series: every layer takes cycles of its own, so all that passes is registered, once. UltraScale at the same
+        # clock does several layers in a cycle, and registers only what a cycle ends behind.
+        return {f"{hardware.family}.boundary": sum(passed)}
     if figure == "ff" and layers:  # one layer alone: hls4ml registers what enters
         return {"input": float(layers[0].n_in * layers[0].input_bits)}
     if figure == "latency_cycles" and len(layers) > 1:

@@ -127,13 +127,14 @@ class Exports(Maker):
         }
 
     def simulations(self, name: str, backends: Sequence[str], build: Path) -> dict[str, Backend]:
-        """The C simulations of a network's projects, compiled below ``build``."""
-        return {
+        """The C simulations of a network's projects and, if there are any, its plain C++; compiled below ``build``."""
+        found = {
             f"csim-{backend.lower()}": equality.csim_backend(
                 self.hls(name, backend).path / "project", build / backend.lower()
             )
             for backend in backends
         }
+        return found | ({"cpp": equality.cpp_backend(self.network(name), build / "cpp")} if backends else {})
 
     def exports_depend(self, name: str, backends: Sequence[str]) -> Mapping[str, object]:
         """What a certificate of :meth:`exported` and :meth:`simulations` depends on."""

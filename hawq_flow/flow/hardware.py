@@ -25,6 +25,7 @@ from hawq_flow.flow.exports import Exports
 from hawq_flow.flow.making import FlowError, once
 from hawq_flow.store import Artifact
 from hawq_flow.to_rtl import NotSynthesizable, Rtl, SimulationError, generate, write
+from hawq_flow.to_rtl.da4ml_optimizer import MissingOptimizer, da4ml_adders
 from hawq_flow.to_rtl.simulators import choose as choose_simulator
 from hawq_flow.to_rtl.synthesize import OpenSynthesis, synthesize
 from hawq_flow.to_rtl.yosys import MissingTool, find_yosys
@@ -57,6 +58,22 @@ class Hardware(Exports):
         except SimulationError as error:
             return str(error)
         return ""
+
+    def check_tools(self) -> None:
+        """Refuse before training what the rtl stage would miss: an optimizer, or a Yosys, that is asked for by name."""
+        stage = self.rtl_stage
+        try:
+            if stage.design.optimizer == "da4ml":
+                da4ml_adders([[1]], 0, 1)
+        except MissingOptimizer as error:
+            raise FlowError(f"[rtl.design] optimizer: {error}: optimizer = 'shared'") from error
+        try:
+            if stage.synthesis.yosys is not None:
+                find_yosys(stage.synthesis.yosys)
+        except (MissingTool, ValueError) as error:
+            raise FlowError(
+                f"[rtl.synthesis] {error}. Or leave the key out, which takes the first that is there"
+            ) from error
 
     @once
     def design(self, name: str) -> Rtl:

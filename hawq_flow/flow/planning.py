@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -177,7 +176,7 @@ class Planning(Inputs):
             "model": self._model_depends,
             "data": self.data().digest,
             "sensitivity": self.sensitivity().digest,
-            "config": dataclasses.replace(section, bops=section.named_budgets[name]),
+            "config": section.of(name),
             "plans": self.experiment.plans,
             "quant": self.experiment.quant,
             "hardware": [self.hardware, self.coefficients.version] if section.hardware_budgets else None,
@@ -197,7 +196,7 @@ class Planning(Inputs):
                 raise FlowError(f"plan {name}: {asked}{error}") from error
             write(folder / "plan.json", found.plan.to_json())
             write(folder / "allocation.json", found.to_json())
-            certain = self._certainty(found)
+            certain = self._certainty(name, found)
             store.write_json(folder / "certainty.json", certain)
             write(folder / "allocation.txt", "\n".join([found.text(), *certain]) + "\n")
             if front is not None:
@@ -255,7 +254,7 @@ class Planning(Inputs):
             coefficients=self.coefficients,
         )
 
-    def _certainty(self, found: allocate.Allocation) -> list[str]:
+    def _certainty(self, name: str, found: allocate.Allocation) -> list[str]:
         """What the estimates' error bars say of an allocated plan's budgets in hardware units."""
         section, plans, shapes = self.experiment.allocate, self.experiment.plans, self.topology.shapes
         if not section.hardware_budgets:
@@ -268,7 +267,7 @@ class Planning(Inputs):
             weights=self._integers,
             coefficients=self.coefficients,
         )
-        return choose.certainty(found, whole, choose.hardware_limits(shapes, section, plans, self.cost_tables))
+        return choose.certainty(found, whole, choose.hardware_limits(shapes, section, plans, name, self.cost_tables))
 
     def plan(self, name: str) -> BitPlan:
         """One of the plans, by name."""

@@ -49,6 +49,12 @@ class Variants(Artifacts):
             return str(error)
         return ""
 
+    def check_exports(self, *, projects: bool) -> None:
+        """Refuse before training what later stages would refuse after it; with projects, what Verilog needs as well."""
+        super().check_exports(projects=projects)
+        if projects and self.experiment.rtl_plans:
+            self.check_tools()
+
     def network_artifact(self, name: str) -> Artifact:
         """The saved integer network of a plan or variant."""
         if name == BASELINE:

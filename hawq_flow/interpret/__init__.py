@@ -48,8 +48,13 @@ def run(network: IntegerNetwork, x: ArrayLike | Mapping[str, ArrayLike]) -> IntA
         If a value is outside its input's type or not whole, or a shape is wrong, or the network has several outputs.
     """
     if len(network.outputs) != 1:
-        raise NetworkError(f"run: the network has {len(network.outputs)} outputs; use trace() and pick")
-    return _evaluate(network, x, (network.outputs[0].name,))[network.outputs[0].name]
+        raise NetworkError(f"run: the network has {len(network.outputs)} outputs; use outputs()")
+    return outputs(network, x)[network.outputs[0].name]
+
+
+def outputs(network: IntegerNetwork, x: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, IntArray]:
+    """Evaluate and return the outputs by name, each int64 of shape (n, *shape), and nothing else."""
+    return _evaluate(network, x, tuple(output.name for output in network.outputs))
 
 
 def trace(network: IntegerNetwork, x: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, IntArray]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from hawq_flow.report.figures import HLS_RESOURCES, cell, complete, date_of, part_of, resources
+from hawq_flow.report.figures import cell, complete, date_of, hls_resources, part_of
 from hawq_flow.report.schema import HlsReport, Resources, Row, Timing
 from hawq_flow.report.text import Table, TableRow, Text, box, must_not_end_in_a_table, quoted
-from hawq_flow.report.values import count, nanoseconds, whole
+from hawq_flow.report.values import nanoseconds, whole
 
 BANNER = r"^== (Vivado|Vitis) HLS Report for '(.+)'$"
 
@@ -85,14 +86,18 @@ def read_csynth_rpt(text: Text, printed: bool = False) -> HlsReport:
     )
 
 
-def clocks(text: Text, table: Table) -> tuple[float | None, float | None, float | None]:
-    """Target, estimate and uncertainty in ns of a table of clocks: its only row, or that of ``ap_clk``."""
+def clocked(timing: Timing, table: Table) -> Timing:
+    """``timing`` with target, estimate and uncertainty of a table of clocks: its only row, or that of ``ap_clk``."""
     row = table.rows[0] if len(table.rows) == 1 else table.row("ap_clk")
     if row is None:
-        text.fail(table.stop - 1, f"a table of {len(table.rows)} clocks", "one clock, or a row of ap_clk")
+        table.text.fail(table.stop - 1, f"a table of {len(table.rows)} clocks", "one clock, or a row of ap_clk")
     table.column("Target"), table.column("Estimated")
-    target, estimate = cell(table, row, nanoseconds, "Target"), cell(table, row, nanoseconds, "Estimated")
-    return target, estimate, cell(table, row, nanoseconds, "Uncertainty")
+    return replace(
+        timing,
+        clock_target_ns=cell(table, row, nanoseconds, "Target"),
+        clock_estimate_ns=cell(table, row, nanoseconds, "Estimated"),
+        clock_uncertainty_ns=cell(table, row, nanoseconds, "Uncertainty"),
+    )
 
 
 def latency(table: Table, row: TableRow) -> Timing:
@@ -116,30 +121,10 @@ def _timing(text: Text, start: int, stop: int) -> Timing:
     table = box(text, text.need(r"\+ Timing\b", "+ Timing", start, cycles), cycles)
     if table is None:
         text.fail(cycles - 1, "no table of clocks", "one under + Timing")
-    target, estimate, uncertainty = clocks(text, table)
     summary = box(text, cycles, stop)
     if summary is None or len(summary.rows) != 1:
         text.fail(cycles, "no table of one row", "one under + Latency, * Summary:")
-    found = latency(summary, summary.rows[0])
-    return Timing(
-        latency_cycles_min=found.latency_cycles_min,
-        latency_cycles_max=found.latency_cycles_max,
-        latency_ns_min=found.latency_ns_min,
-        latency_ns_max=found.latency_ns_max,
-        interval_cycles_min=found.interval_cycles_min,
-        interval_cycles_max=found.interval_cycles_max,
-        clock_target_ns=target,
-        clock_estimate_ns=estimate,
-        clock_uncertainty_ns=uncertainty,
-    )
-
-
-def _resources(table: Table, row: TableRow) -> Resources:
-    return resources(
-        table.text,
-        row.index,
-        [(HLS_RESOURCES[title], cell(table, row, count, title)) for title in table.titles if title in HLS_RESOURCES],
-    )
+    return clocked(latency(summary, summary.rows[0]), table)
 
 
 def _utilization(text: Text, table: Table) -> tuple[Resources, Resources, Resources]:
@@ -149,9 +134,9 @@ def _utilization(text: Text, table: Table) -> tuple[Resources, Resources, Resour
     if (slr is None) != (table.row("Utilization SLR (%)") is None):
         text.fail(table.stop - 1, "one row of 'Available SLR' and 'Utilization SLR (%)'", "both or neither")
     return (
-        complete(text, total.index, _resources(table, total), "the row Total"),
-        complete(text, available.index, _resources(table, available), "the row Available"),
-        complete(text, slr.index, _resources(table, slr), "the row Available SLR") if slr else Resources(),
+        complete(text, total.index, hls_resources(table, total), "the row Total"),
+        complete(text, available.index, hls_resources(table, available), "the row Available"),
+        complete(text, slr.index, hls_resources(table, slr), "the row Available SLR") if slr else Resources(),
     )
 
 
@@ -178,17 +163,17 @@ def _rows(latencies: Table | None, areas: Table | None) -> tuple[Row, ...]:
     """Instances in the order of the table of resources, then those that only the table of latencies has."""
     timing: dict[tuple[str, str], Timing] = {}
     used: dict[tuple[str, str], Resources] = {}
-    for table, read in ((areas, None), (latencies, latency)):
+    for table in (areas, latencies):
         if table is None:
             continue
         for row in table.rows:
             name, module = (row.cells[table.column(title)].strip() for title in ("Instance", "Module"))
             if name == "Total" and not module:
                 continue
-            if read is None:
-                used[name, module] = _resources(table, row)
+            if table is areas:
+                used[name, module] = hls_resources(table, row)
             else:
-                timing[name, module] = read(table, row)
+                timing[name, module] = latency(table, row)
     order = [*used, *(key for key in timing if key not in used)]
     return tuple(
         Row(module, name, used.get((name, module), Resources()), timing.get((name, module), Timing()))

@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hawq_flow.report.csynth_rpt import clocks, general, version_of
-from hawq_flow.report.figures import HLS_RESOURCES, cell, date_of, parsed, part_of, resources
-from hawq_flow.report.schema import HlsReport, Resources, Row, Timing
+from hawq_flow.report.csynth_rpt import clocked, general, version_of
+from hawq_flow.report.figures import cell, date_of, hls_resources, parsed, part_of
+from hawq_flow.report.schema import ONE_LATENCY, HlsReport, Row, Timing
 from hawq_flow.report.text import Table, TableRow, Text, box, must_not_end_in_a_table, quoted
-from hawq_flow.report.values import count, nanoseconds, whole
+from hawq_flow.report.values import nanoseconds, whole
 
 BANNER = r"^== Synthesis Summary Report of '(.+)'$"
-NOTE = "csynth.rpt prints one latency and one interval: both ends have it"
 
 
 def read_csynth_summary(text: Text) -> HlsReport:
@@ -43,9 +42,7 @@ def read_csynth_summary(text: Text) -> HlsReport:
         first = rows[0].module if rows else "nothing"
         text.fail(table.stop - 1, f"a table whose first module is {first!r}", f"{top!r}, as the banner says")
     clock = box(text, estimate, start) if estimate is not None else None
-    target, period, uncertainty = clocks(text, clock) if clock is not None else (None, None, None)
     date, notes = date_of(head["Date"][1])
-    timing = rows[0].timing
     return HlsReport(
         stage="csynth",
         tool="Vitis HLS",
@@ -54,20 +51,11 @@ def read_csynth_summary(text: Text) -> HlsReport:
         date=date,
         top=top,
         used=rows[0].used,
-        timing=Timing(
-            latency_cycles_min=timing.latency_cycles_min,
-            latency_cycles_max=timing.latency_cycles_max,
-            latency_ns_min=timing.latency_ns_min,
-            latency_ns_max=timing.latency_ns_max,
-            interval_cycles_min=timing.interval_cycles_min,
-            interval_cycles_max=timing.interval_cycles_max,
-            clock_target_ns=target,
-            clock_estimate_ns=period,
-            clock_uncertainty_ns=uncertainty,
-        ),
+        timing=clocked(rows[0].timing, clock) if clock is not None else rows[0].timing,
         modules=tuple(rows[1:]),
         sources=(text.name,),
-        notes=(*notes, NOTE),
+        notes=(*notes, ONE_LATENCY),
+        one_latency=True,
     )
 
 
@@ -85,18 +73,12 @@ def _modules(text: Text, table: Table) -> list[Row]:
         path = [entry for entry in path if entry[0] < depth]
         path.append((depth, match[3]))
         if match[2] == "+":
-            rows.append(Row(match[3], "/".join(name for _, name in path), _resources(table, row), _timing(table, row)))
+            rows.append(
+                Row(match[3], "/".join(name for _, name in path), hls_resources(table, row), _timing(table, row))
+            )
     if rows and (rows[0].used.lut is None or rows[0].used.ff is None):
         text.fail(table.rows[0].index, quoted(text.lines[table.rows[0].index]), "the totals of FF and LUT")
     return rows
-
-
-def _resources(table: Table, row: TableRow) -> Resources:
-    return resources(
-        table.text,
-        row.index,
-        [(HLS_RESOURCES[title], cell(table, row, count, title)) for title in table.titles if title in HLS_RESOURCES],
-    )
 
 
 def _ends(table: Table, row: TableRow, parse: Any, title: str) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ resources.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hawq_flow.report.csynth_rpt import version_of
 from hawq_flow.report.figures import HLS_RESOURCES, complete, date_of, parsed, part_of, resources
@@ -44,7 +45,7 @@ def read_csynth_xml(root: Element) -> HlsReport:
         for path in ("Best-caseRealTimeLatency", "Worst-caseRealTimeLatency"):
             estimates.need(f"SummaryOfOverallLatency/{path}")
     used, available = _totals(area.need("Resources")), _totals(area.need("AvailableResources"))
-    timing = _timing(estimates, user, user)
+    timing = _timing(estimates, user)
     modules = _modules(root)
     totals = used.figures()
     for row in modules:
@@ -77,7 +78,7 @@ def _cycles(element: Element, path: str) -> int | None:
     return None if value is None else int(value)
 
 
-def _timing(estimates: Element, user: Element, uncertainty: Element) -> Timing:
+def _timing(estimates: Element, clock: Element) -> Timing:
     summary = estimates.need("SummaryOfOverallLatency")
     for path in ("Best-caseLatency", "Worst-caseLatency"):
         summary.need(path)
@@ -88,9 +89,9 @@ def _timing(estimates: Element, user: Element, uncertainty: Element) -> Timing:
         latency_ns_max=_figure(summary, "Worst-caseRealTimeLatency", "ns"),
         interval_cycles_min=_cycles(summary, "Interval-min"),
         interval_cycles_max=_cycles(summary, "Interval-max"),
-        clock_target_ns=_figure(user, "TargetClockPeriod", "ns"),
+        clock_target_ns=_figure(clock, "TargetClockPeriod", "ns"),
         clock_estimate_ns=_figure(estimates, "SummaryOfTimingAnalysis/EstimatedClockPeriod", "ns"),
-        clock_uncertainty_ns=_figure(uncertainty, "ClockUncertainty", "ns"),
+        clock_uncertainty_ns=_figure(clock, "ClockUncertainty", "ns"),
     )
 
 
@@ -117,11 +118,11 @@ def _modules(root: Element) -> list[Row]:
         name = module.need("Name").value.strip()
         estimates = module.need("PerformanceEstimates")
         clock = estimates.need("SummaryOfTimingAnalysis")
-        timing = _timing(estimates, clock, clock)
+        timing = _timing(estimates, clock)
         if timing.interval_cycles_min is None:
             # A module's row has one interval, the initiation interval of its pipeline: a range "2 ~ 5", or a number.
             low, high = _interval(estimates.need("SummaryOfOverallLatency"))
-            timing = Timing(**{**timing.__dict__, "interval_cycles_min": low, "interval_cycles_max": high})
+            timing = replace(timing, interval_cycles_min=low, interval_cycles_max=high)
         paths = instances.get(name, [])
         used = _resources(module.need("AreaEstimates/Resources"))
         rows.append(Row(name, paths[0] if len(paths) == 1 else None, used, timing))

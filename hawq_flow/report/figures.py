@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from hawq_flow.report.schema import Resources
 from hawq_flow.report.text import Table, TableRow, Text, quoted
-from hawq_flow.report.values import Part, iso_date
+from hawq_flow.report.values import Part, count, iso_date
 
 T = TypeVar("T")
 
@@ -70,6 +70,14 @@ def cell(table: Table, row: TableRow, parse: Callable[[str], Any], *titles: str)
         if title in table.titles:
             return parsed(table.text, row.index, row.cells[table.column(title)], parse, title)
     return None
+
+
+def hls_resources(table: Table, row: TableRow) -> Resources:
+    """The resources in a row of a table of HLS, under whatever titles."""
+    titles = [title for title in table.titles if title in HLS_RESOURCES]
+    return resources(
+        table.text, row.index, [(HLS_RESOURCES[title], cell(table, row, count, title)) for title in titles]
+    )
 
 
 def part_of(text: Text, index: int, spelling: str) -> str:

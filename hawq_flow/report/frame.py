@@ -11,11 +11,12 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hawq_flow.report.schema import HlsReport, Row
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PERCENT = ("lut", "ff", "dsp", "bram18", "uram")
 """Resources that get a column of percentages of the device."""
@@ -82,6 +83,8 @@ def table(
         named ``STAGE_FIGURE`` (nullable integers or floats; units in the names) and ``STAGE_FIGURE_percent``. Columns
         without a figure in any row are left out.
     """
+    import pandas as pd  # half a second that reading reports, and every configuration, should not take
+
     records: list[dict[str, Any]] = []
     for report in reports:
         limits = _limits(report, capacity)
@@ -154,7 +157,7 @@ def _typed(column: pd.Series, text: bool) -> pd.Series:
     if text:
         return column.astype("string")
     measured = str(column.name).endswith(("_ns", "_w", "_percent"))
-    fraction = any(not float(value).is_integer() for value in column if not pd.isna(value))
+    fraction = any(not float(value).is_integer() for value in column.dropna())
     return column.astype("Float64" if measured or fraction else "Int64")
 
 
@@ -197,9 +200,10 @@ def markdown(frame: pd.DataFrame) -> str:
             continue
         rows = rows.drop(columns=["stage", "sources"]).dropna(axis="columns", how="all")
         rows = rows.loc[:, [column for column in rows.columns if not (rows[column].astype("string") == "").all()]]
+        numeric = [dtype.kind in "iuf" for dtype in rows.dtypes]
+        rows = rows.astype(object).where(rows.notna(), "")
         lines = [list(map(str, rows.columns))]
         lines += [[_cell(value) for value in record] for record in rows.itertuples(index=False)]
-        numeric = [pd.api.types.is_numeric_dtype(dtype) for dtype in rows.dtypes]
         body = ["| " + " | ".join(line) + " |" for line in lines]
         body.insert(1, "|" + "|".join("---:" if right else "---" for right in numeric) + "|")
         pieces.append(f"## {heading}\n\n" + "\n".join(body) + "\n")
@@ -207,8 +211,6 @@ def markdown(frame: pd.DataFrame) -> str:
 
 
 def _cell(value: Any) -> str:
-    if pd.isna(value):
-        return ""
     if isinstance(value, float):
         return f"{value:.3f}".rstrip("0").rstrip(".")
     return str(value).replace("|", "\\|")

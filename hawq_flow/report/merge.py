@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 
-from hawq_flow.report.csynth_summary import NOTE
-from hawq_flow.report.schema import HlsReport, ReportError, Resources, Row, Timing
+from hawq_flow.report.schema import ONE_LATENCY, HlsReport, ReportError, Resources, Row, Timing
 from hawq_flow.report.values import Part
 
 _TOLERANCE = 5.1e-3
@@ -39,7 +38,7 @@ def merge(reports: Sequence[HlsReport], where: str) -> HlsReport:
         (of a loop that rewinds): the latter is taken, and a note tells both.
     """
     # A summary prints one latency for two ends, so what tells both goes first and it is checked to lie between.
-    order = sorted(reports, key=lambda report: NOTE in report.notes)
+    order = sorted(reports, key=lambda report: report.one_latency)
     merged = order[0]
     for other in order[1:]:
         merged = _pair(merged, other, where)
@@ -59,8 +58,8 @@ def _pair(one: HlsReport, two: HlsReport, where: str) -> HlsReport:
         if both is None:
             _differ(one, two, where, "part", one.part, two.part)
         part = str(both)
-    between = NOTE in two.notes and NOTE not in one.notes
-    notes = tuple(dict.fromkeys(n for n in (*one.notes, *two.notes) if not (between and n == NOTE)))
+    between = two.one_latency and not one.one_latency
+    notes = tuple(dict.fromkeys(n for n in (*one.notes, *two.notes) if not (between and n == ONE_LATENCY)))
     if between and _one_run(one, two):
         two, told = _as_reported(one, two)
         notes += told
@@ -171,7 +170,7 @@ def with_modules(top: HlsReport, others: Sequence[HlsReport], where: str) -> Hls
             continue
         beside = replace(top, used=row.used, timing=row.timing, available=Resources(), available_slr=Resources())
         used = _resources(beside, replace(report, available=Resources()), where, "used")
-        timing = _timing(replace(report, used=used), beside, where, NOTE in top.notes)
+        timing = _timing(replace(report, used=used), beside, where, top.one_latency)
         rows.append(replace(row, used=used, timing=timing))
     known = {row.module for row in top.modules}
     rows += [Row(str(name), None, report.used, report.timing) for name, report in own.items() if name not in known]

@@ -7,7 +7,7 @@ of different stages never share a column: HLS estimates (``csynth``) of LUTs are
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Stage = Literal["csynth", "cosim", "synthesis", "implementation", "open"]
@@ -15,6 +15,9 @@ Stage = Literal["csynth", "cosim", "synthesis", "implementation", "open"]
 
 NOT_MET = "timing not met"
 """The note of a report with a negative slack, or that says so."""
+
+ONE_LATENCY = "csynth.rpt prints one latency and one interval: both ends have it"
+"""The note of a report with ``one_latency``."""
 
 
 class ReportError(ValueError):
@@ -120,6 +123,8 @@ class HlsReport:
         What one die (SLR) of a device of several has, where the report says so; ``available`` is the whole device.
     project:
         Folder of the project the report was found in, where reports were gathered from folders.
+    one_latency:
+        Whether its file prints one latency and one interval, which both ends are then: the design's are around them.
     """
 
     stage: Stage
@@ -137,6 +142,7 @@ class HlsReport:
     modules: tuple[Row, ...] = ()
     sources: tuple[str, ...] = ()
     digest: str | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     available_slr: Resources = Resources()
     project: str | None = None
+    one_latency: bool = False

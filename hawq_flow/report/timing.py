@@ -14,7 +14,7 @@ from dataclasses import replace
 from hawq_flow.report.figures import parsed
 from hawq_flow.report.schema import NOT_MET, HlsReport, Stage, Timing
 from hawq_flow.report.text import Text, dashed, quoted
-from hawq_flow.report.values import nanoseconds, number
+from hawq_flow.report.values import nanoseconds, number, slack
 from hawq_flow.report.vivado import Head, begin, stage_of
 
 _ENDS = {
@@ -38,7 +38,7 @@ def read_timing_summary(text: Text, head: Head) -> HlsReport:
     """
     start = text.need(r"\| Design Timing Summary$", "the Design Timing Summary", head.stop)
     clock = text.need(r"\| Clock Summary$", "the Clock Summary", start)
-    text.need(r"\| Intra Clock Table$", "the Intra Clock Table, which follows the clocks", clock)
+    stop = text.need(r"\| Intra Clock Table$", "the Intra Clock Table, which follows the clocks", clock)
     titles, rows = dashed(text, start, r"WNS\(ns\)")
     if len(rows) != 1:
         text.fail(start, f"{len(rows)} rows in the Design Timing Summary", "one")
@@ -46,12 +46,12 @@ def read_timing_summary(text: Text, head: Head) -> HlsReport:
     values = line.split()
     if len(values) != len(titles):
         text.fail(index, f"{len(values)} figures", f"{len(titles)}, as there are titles")
-    slack = dict(zip(titles, values, strict=True))
+    slacks = dict(zip(titles, values, strict=True))
     for title in ("WNS(ns)", "TNS(ns)", "WHS(ns)"):
-        if title not in slack:
+        if title not in slacks:
             text.fail(index, f"titles {', '.join(titles)}", f"a title {title!r}")
-    target, notes = _clocks(text, clock)
-    worst = {name: parsed(text, index, slack[f"{name}(ns)"], number, name) for name in ("WNS", "TNS", "WHS")}
+    target, notes = _clocks(text, clock, stop)
+    worst = {name: parsed(text, index, slacks[f"{name}(ns)"], number, name) for name in ("WNS", "TNS", "WHS")}
     report = begin(text, head, stage_of(text, head, _evidence(text)))
     return replace(
         report,
@@ -69,20 +69,19 @@ def _violated(slacks: Mapping[str, float | None]) -> tuple[str, ...]:
     return (NOT_MET,) if any(slack is not None and slack < 0 for slack in slacks.values()) else ()
 
 
-def _clocks(text: Text, start: int) -> tuple[float | None, tuple[str, ...]]:
-    stop = text.need(r"\| Intra Clock Table$", "the Intra Clock Table", start)
+def _clocks(text: Text, start: int, stop: int) -> tuple[float | None, tuple[str, ...]]:
     body = next((i for i in range(start + 1, stop) if re.match(r"\s*[^\s|-]", text.lines[i])), None)
     if body is None:
         return None, ("no clock is defined",)
     _, rows = dashed(text.part(0, stop), body, r"Clock\s+Waveform")
     if not rows:
         text.fail(stop, "a table without clocks", "a row for each")
-    periods: dict[str, float] = {}
+    periods: dict[str, float | None] = {}
     for index, line in rows:
         match = re.fullmatch(r"(.+?)\s+\{[^}]*\}\s+([\d.]+)\s+([\d.]+)\s*", line.strip())
         if match is None:
             text.fail(index, quoted(line), "a clock with its waveform {..}, period and frequency")
-        periods[match[1]] = float(match[2])
+        periods[match[1]] = parsed(text, index, match[2], nanoseconds, "period")
     if len(periods) == 1:
         return next(iter(periods.values())), ()
     return None, ("clocks: " + ", ".join(f"{name} {period} ns" for name, period in periods.items()),)
@@ -109,10 +108,10 @@ def read_timing_paths(text: Text, head: Head) -> HlsReport:
         text.cut("a path, which begins with 'Slack (MET) :'")
     worst: dict[str, float] = {}
     for start, stop in zip(starts, [*starts[1:], len(text.lines)], strict=True):
-        name, slack = _path(text, start, stop)
-        if slack is not None:
-            worst[name] = min(slack, worst.get(name, slack))
-    periods = set(re.findall(r"period=([\d.]+)ns", "\n".join(text.lines)))
+        name, value = _path(text, start, stop)
+        if value is not None:
+            worst[name] = min(value, worst.get(name, value))
+    periods = set(re.findall(r"period=(\d+(?:\.\d+)?)ns", "\n".join(text.lines)))
     report = begin(text, head, stage_of(text, head, _evidence(text)))
     notes = () if len(periods) == 1 else (f"clocks of {', '.join(sorted(periods)) or 'no'} ns",)
     return replace(
@@ -128,15 +127,15 @@ def read_timing_paths(text: Text, head: Head) -> HlsReport:
 
 def _path(text: Text, start: int, stop: int) -> tuple[str, float | None]:
     value = text.lines[start].partition(":")[2].split("(")[0]
-    slack = parsed(text, start, value, nanoseconds, "slack")
+    found = parsed(text, start, value, slack, "slack")
     kind_at = text.need(r"Path Type:", "the line Path Type: of this path", start, stop)
     kind = text.lines[kind_at].partition(":")[2].split()[:1]
     if not kind or kind[0] not in _ENDS:
         text.fail(kind_at, quoted(text.lines[kind_at]), f"a type of path, one of {', '.join(_ENDS)}")
     last = text.need(r"slack\s+\S+$|arrival time", "the last line 'slack' of this path", kind_at, stop)
-    if slack is not None:
+    if found is not None:
         last = text.need(r"slack\s+\S+$", "the last line 'slack' of this path", last, stop)
         again = parsed(text, last, text.lines[last].split()[-1], number, "slack")
-        if again != slack:
-            text.fail(last, f"a slack of {again}", f"{slack}, as the path begins with")
-    return _ENDS[kind[0]], slack
+        if again != found:
+            text.fail(last, f"a slack of {again}", f"{found}, as the path begins with")
+    return _ENDS[kind[0]], found

@@ -61,7 +61,7 @@ def contents(text: Text, start: int) -> int:
     """
     index = text.need(r"Table of Contents$", "the Table of Contents", start) + 2
     listed: list[str] = []
-    while index < len(text.lines) and re.match(r"\d+(\.\d+)*\.? \S", text.lines[index].strip()):
+    while index < len(text.lines) and re.match(_HEADING + r"\S", text.lines[index].strip()):
         listed.append(text.lines[index].strip())
         index += 1
     if not listed:

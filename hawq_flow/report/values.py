@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,7 +33,14 @@ def number(cell: str) -> float | None:
     if not re.fullmatch(r"[-+]?(\d{1,3}(,\d{3}){2,}|\d+(\.\d+)?([eE][-+]?\d+)?)", text):
         raise ValueError(f"{cell.strip()!r} is no number")
     value = Decimal(text.replace(",", ""))
-    return int(value) if text.lstrip("+-").replace(",", "").isdigit() else float(value)
+    return int(value) if text.lstrip("+-").replace(",", "").isdigit() else _finite(float(value))
+
+
+def _finite(value: float) -> float:
+    """``value``; ``ValueError`` if the figure was beyond what a float holds."""
+    if not math.isfinite(value):
+        raise ValueError("a figure beyond any that a tool prints")
+    return value
 
 
 def count(cell: str) -> float | None:
@@ -52,6 +60,14 @@ def whole(cell: str) -> int | None:
 
 
 def nanoseconds(cell: str) -> float | None:
+    """As :func:`slack`, of what cannot be below 0 (latencies, periods); ``ValueError`` if it is."""
+    value = slack(cell)
+    if value is not None and value < 0:
+        raise ValueError(f"{cell.strip()!r} is below 0")
+    return value
+
+
+def slack(cell: str) -> float | None:
     """A duration in ns: ``"5.220 us"``, ``"0 ns"``, ``"5.00"`` (already ns), None for ``"?"``; ``ValueError`` else."""
     text = cell.strip()
     if text.lower() in _ABSENT:
@@ -61,8 +77,8 @@ def nanoseconds(cell: str) -> float | None:
     try:
         if match is None or unit is None:
             raise InvalidOperation
-        return float(Decimal(match[1]) * Decimal(unit))
-    except InvalidOperation:
+        return _finite(float(Decimal(match[1]) * Decimal(unit)))
+    except ArithmeticError:
         raise ValueError(f"{text!r} is no duration in ps, ns, us, ms or s") from None
 
 

@@ -44,11 +44,6 @@ class Element:
             self.text.fail(self.index, f"an element <{self.tag}> without {path}", f"<{path}> in it")
         return element
 
-    def say(self, path: str) -> str | None:
-        """The text of the element at ``path``, stripped; None if there is no such element or it is empty."""
-        element = self.find(path)
-        return element.value.strip() or None if element is not None else None
-
 
 def parse_xml(text: Text) -> Element:
     """The root element.

@@ -17,7 +17,7 @@ import re
 import shutil
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from hawq_flow.synthesis.vendor import Tool
 
 Tell = Callable[[str], None]
 RESULT = "result.json"
+_OVERESTIMATED = {"lut", "ff"}
+"""What csynth reports too high (median over real projects: 2.17 and 1.24 times logic synthesis): no ground to stop."""
 _MILESTONE = re.compile(
     r"^(?:CRITICAL WARNING|ERROR)\b|Implementing module '|Starting (?:hardware synthesis|code trans|scheduling)"
     r"|Generating all RTL models|co-simulation (?:start|finish)|^(?:Start|Finished) |^Phase \d+(?:\.\d+)? "
@@ -163,7 +165,7 @@ def build(
     config = config or SynthesisConfig()
     project = read(folder)
     say: Tell = tell or (lambda text: None)
-    steps: dict[str, Step] = {}
+    steps: list[Step] = []
     beside, prefix = project.results.parent, f".{project.results.name}"
     with store.locked(project.results, waiting=lambda: say(f"{project.name}: another process builds this project")):
         for left in beside.glob(f"{glob.escape(prefix)}-*"):
@@ -172,21 +174,30 @@ def build(
         job = _Job(project, config, work, say, stop or threading.Event())
         ended = False
         try:
-            for name in config.steps:
-                before = NEEDS[name]
-                if before is not None and steps[before].outcome is not Outcome.OK:
-                    steps[name] = Step(name, Outcome.NOT_RUN, f"it starts from {before}, which did not end well")
-                else:
-                    steps[name] = _step(name, job)
-                job.say(str(steps[name]))
+            for step in in_order(config.steps, lambda name: _step(name, job)):
+                steps.append(step)
+                job.say(str(step))
             ended = True
         finally:
-            failed = any(step.folder and work in (step.folder, *step.folder.parents) for step in steps.values())
+            failed = any(step.folder and work in (step.folder, *step.folder.parents) for step in steps)
             if config.keep_work or failed or not ended:
                 say(f"{project.name}: what the tools left is in {work}, until this project is built again")
             else:
                 shutil.rmtree(work, ignore_errors=True)
-    return Build(project, tuple(steps.values()))
+    return Build(project, tuple(steps))
+
+
+def in_order(names: Iterable[str], run: Callable[[str], Step]) -> Iterator[Step]:
+    """How each step ends that ``run`` runs, in order; 'not run' where the step it starts from did not end well."""
+    ended: dict[str, Outcome] = {}
+    for name in names:
+        before = NEEDS[name]
+        if before is not None and ended[before] is not Outcome.OK:
+            step = Step(name, Outcome.NOT_RUN, f"it starts from {before}, which did not end well")
+        else:
+            step = run(name)
+        ended[name] = step.outcome
+        yield step
 
 
 def build_all(
@@ -284,7 +295,7 @@ def _made_or_kept(name: str, job: _Job) -> Step:
     if tool is None:
         kept = _kept(name, project, text)
         return kept or Step(name, Outcome.MISSING_TOOL, vendor.missing(name, project.backend, config))
-    tool = vendor.probe(tool, job.work)
+    tool = vendor.probe(tool, job.work, job.stop)
     made: list[Step] = []
 
     def run(target: Path) -> None:
@@ -340,7 +351,7 @@ def finish(step: Step, project: Project) -> Step:
     said = "; ".join(map(str, over))
     if not over:
         return step
-    if step.name == "csynth" and {too_much.resource for too_much in over} <= set(_OVERESTIMATED):
+    if step.name == "csynth" and {too_much.resource for too_much in over} <= _OVERESTIMATED:
         note = f"csynth estimates more than {device.name} has ({said}); it estimates these too high: synthesis decides"
         return dataclasses.replace(step, notes=(*step.notes, note))
     cause = f"{said} of {device.name}: take narrower bits, a larger reuse factor or a larger device"
@@ -452,9 +463,3 @@ def _once(name: str, job: _Job, tool: Tool, text: str, target: Path) -> Step:
             raise
         raise failed(Outcome.DISK_FULL, f"{causes.DISK_FULL} ({error})") from error
     return step
-
-
-# --- the device ------------------------------------------------------------------------------------------------------
-
-_OVERESTIMATED = ("lut", "ff")
-"""What csynth reports too high (median over real projects: 2.17 and 1.24 times logic synthesis): no ground to stop."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import re
-import signal
 
 from hawq_flow import tools
 
@@ -123,6 +122,8 @@ def diagnose(run: tools.Run, text: str, finished: bool) -> tuple[Outcome, str]:
         return Outcome.OUT_OF_MEMORY, f"{run.cause}; raise memory_limit_gb in [synthesis], or make the design smaller"
     if run.ok and finished:
         return Outcome.OK, ""
+    if run.exit_code is None:
+        return Outcome.TOOL_ERROR, f"{run.cause}; name another program in [synthesis]"  # it never ran
     errors = "\n".join(_ERROR_LINE.findall(text))
     if _PART.search(errors):
         return (
@@ -134,7 +135,7 @@ def diagnose(run: tools.Run, text: str, finished: bool) -> tuple[Outcome, str]:
             Outcome.OUT_OF_MEMORY,
             "the system killed it, or gave it no more memory: run fewer at once, or a smaller design",
         )
-    if run.exit_code in (-signal.SIGXFSZ, 128 + signal.SIGXFSZ) or _says(_DISK, text, errors):
+    if tools.file_too_large(run.exit_code) or _says(_DISK, text, errors):
         return Outcome.DISK_FULL, DISK_FULL
     about_licences = [line for line in errors.splitlines() if _LICENCE_ERROR.search(line)]
     if about_licences or not errors:

@@ -9,8 +9,9 @@ STEPS = ("csynth", "cosim", "export", "synthesis", "implementation")
 """What can be run, in the order in which it is."""
 NEEDS = {"csynth": None, "cosim": "csynth", "export": "csynth", "synthesis": "csynth", "implementation": "synthesis"}
 """The step whose result each one starts from."""
+VIVADO_STEPS = ("synthesis", "implementation")
+"""Steps of Vivado; the others are of an HLS tool."""
 FLATTEN = ("rebuilt", "full", "none")
-PROGRAMS = ("vivado_hls", "vitis_hls", "vitis_run", "vivado")
 
 
 @dataclass(frozen=True)

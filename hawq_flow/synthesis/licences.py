@@ -1,8 +1,8 @@
 """No more tools at once than there are licences: N lock files, one held while a tool runs.
 
 The locks are the system's (flock), so a process that is killed gives its place back, once its tool has ended too
-(``tools.run(hold=...)``). They count tools that are started
-through this package on this machine; who else uses the licence server is seen by the failure, which waits and retries.
+(``tools.run(hold=...)``). They count tools that are started through this package on this machine; who else uses the
+licence server is seen by the failure, which waits and retries.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def place(count: int, where: Path, waiting: Callable[[], None], stop: threading.
     while True:
         for number in range(count):
             path = where / f"place-{number}.lock"
-            path.touch()
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # no child holds the lock on, but a run's guard
+            # No child holds the lock on, but a run's guard. Another user's file can be read, not made or touched.
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if path.exists() else os.O_CREAT), 0o644)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -19,13 +18,15 @@ from typing import Any
 
 from hawq_flow import store, tools
 from hawq_flow.synthesis import causes, results, scripts, shell, vendor
-from hawq_flow.synthesis.build import RESULT, Build, Step, dependencies, finish
+from hawq_flow.synthesis.build import RESULT, Build, Step, dependencies, finish, in_order
 from hawq_flow.synthesis.causes import Outcome
-from hawq_flow.synthesis.config import NEEDS, SynthesisConfig
+from hawq_flow.synthesis.config import SynthesisConfig
 from hawq_flow.synthesis.project import MANIFEST, Project, SynthesisError, read, table, text_of
 
 PACK, SUMS, SOURCES, RESULTS = "pack.json", "SHA256SUMS", "sources", "results"
 FORMAT, VERSION = "hawq_flow.pack", 1
+_TAKEN = {PACK, SUMS, RESULTS, "work", "build.sh", "README.md"}
+"""What a pack holds beside its projects, and what ``build.sh`` makes there."""
 _TIMED_OUT, _TIMED_OUT_KILLED = 124, 137
 """Exit codes of timeout(1)."""
 
@@ -52,13 +53,10 @@ def pack(folders: Sequence[Path | str], out: Path | str, config: SynthesisConfig
     """
     config = config or SynthesisConfig()
     out = Path(out)
-    if out.exists():
-        raise FileExistsError(f"{out}: exists; a pack is written whole, into a new folder. Remove it or choose another")
     if not folders:
         raise SynthesisError("pack: no project given; name at least one folder")
     projects = _named([read(folder) for folder in folders])
-    work = tools.fresh_folder(out.parent, f".{out.name}")
-    try:
+    with tools.whole_folder(out, "a pack") as work:
         for name, project in projects.items():
             project.copy(work / name / SOURCES)
             for step in config.steps:
@@ -68,11 +66,6 @@ def pack(folders: Sequence[Path | str], out: Path | str, config: SynthesisConfig
         (work / "README.md").write_text(shell.readme(projects, config))
         (work / SUMS).write_text(_sums(work))
         (work / "build.sh").chmod(0o755)
-        work.chmod(0o755)
-        os.rename(work, out)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
     return out
 
 
@@ -83,7 +76,7 @@ def _named(projects: Sequence[Project]) -> dict[str, Project]:
         raise SynthesisError("pack: a project is given twice")
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = [re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(path.parts[1:][-parts:])).strip(".-") for path in paths]
-        if len(set(names)) == len(names):
+        if len(set(names)) == len(names) and not _TAKEN & set(names):
             return dict(sorted(zip(names, projects, strict=True)))
     raise SynthesisError(f"pack: {', '.join(map(str, paths))}: no names tell them apart; rename one")
 
@@ -227,14 +220,8 @@ def _check_sources(folder: Path, project: Project, config: SynthesisConfig) -> N
 
 
 def _collected(folder: Path, project: Project, config: SynthesisConfig) -> Build:
-    steps: dict[str, Step] = {}
-    for name in config.steps:
-        before = NEEDS[name]
-        if before is not None and steps[before].outcome is not Outcome.OK:
-            steps[name] = Step(name, Outcome.NOT_RUN, f"it starts from {before}, which did not end well")
-        else:
-            steps[name] = _collect_step(folder / name, name, project, config)
-    return Build(project, tuple(steps.values()))
+    steps = in_order(config.steps, lambda name: _collect_step(folder / name, name, project, config))
+    return Build(project, tuple(steps))
 
 
 def _collect_step(folder: Path, name: str, project: Project, config: SynthesisConfig) -> Step:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from hawq_flow import store
+from hawq_flow.report.project import MANIFEST as MANIFEST
 
-MANIFEST = "hawq_flow.json"
 VECTORS = ("tb_data/tb_input_features.dat", "tb_data/tb_output_predictions.dat")
 _SOURCES = {".cpp", ".h", ".hpp", ".dat", ".txt"}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
-_NUMBER = re.compile(r"[0-9.]+%?\Z")
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?\Z")
+_UNCERTAINTY = re.compile(r"[0-9]+(\.[0-9]+)?%?\Z")
 
 
 class SynthesisError(RuntimeError):
@@ -115,8 +116,8 @@ def read(folder: Path | str) -> Project:
     path = folder / MANIFEST
     if not path.is_file():
         raise SynthesisError(f"{folder}: no {MANIFEST}; expected a project that hawq_flow wrote (run/hls/.../project)")
+    manifest = table(path)
     try:
-        manifest = json.loads(path.read_text())
         config = manifest["config"]
         found = manifest["format"], manifest["digest"], manifest["top"], config["part"], config["backend"]
         clock = float(config["clock_period_ns"])
@@ -165,7 +166,7 @@ def _script(path: Path) -> dict[str, str]:
     for name, form in (
         ("part", _PART),
         ("clock_period", _NUMBER),
-        ("clock_uncertainty", _NUMBER),
+        ("clock_uncertainty", _UNCERTAINTY),
         ("maximum_size", re.compile(r"[0-9]+\Z")),
     ):
         if not form.match(values.get(name, "")):
@@ -184,9 +185,9 @@ def text_of(path: Path) -> str:
 def table(path: Path) -> dict[str, Any]:
     """A JSON file that holds a table, or ``SynthesisError``."""
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(text_of(path))
     except (OSError, ValueError) as error:
-        raise SynthesisError(f"{path}: unreadable ({error})") from error
+        raise SynthesisError(f"{path}: unreadable ({error}); copy or write it again") from error
     if not isinstance(data, dict):
-        raise SynthesisError(f"{path}: holds a {type(data).__name__}; expected a table")
+        raise SynthesisError(f"{path}: holds a {type(data).__name__}; expected a table: copy or write it again")
     return data

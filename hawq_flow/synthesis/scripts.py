@@ -12,7 +12,6 @@ from __future__ import annotations
 from hawq_flow.synthesis.config import SynthesisConfig
 from hawq_flow.synthesis.project import Project
 
-VIVADO_STEPS = ("synthesis", "implementation")
 VERILOG, REPORTS, CHECKPOINT = "verilog", "reports", "design.dcp"
 """Folders and file that a Vivado step reads and writes in the folder where it runs."""
 SOLUTION = "solution1"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from hawq_flow import tools
-from hawq_flow.synthesis.config import SynthesisConfig
+from hawq_flow.synthesis.config import VIVADO_STEPS, SynthesisConfig
 
 NAMES = {
     "vivado_hls": "Vivado HLS",
@@ -66,7 +67,7 @@ def arguments(kind: str, script: str) -> list[str]:
 
 def kinds(step: str, backend: str) -> tuple[str, ...]:
     """The tools that can do a step, in order of preference."""
-    return ("vivado",) if step in ("synthesis", "implementation") else HLS[backend]
+    return ("vivado",) if step in VIVADO_STEPS else HLS[backend]
 
 
 def find(step: str, backend: str, config: SynthesisConfig) -> Tool | None:
@@ -88,11 +89,11 @@ def missing(step: str, backend: str, config: SynthesisConfig) -> str:
     return text
 
 
-def probe(tool: Tool, folder: Path) -> Tool:
-    """The tool with the version its own banner tells; what it prints goes into ``folder``."""
+def probe(tool: Tool, folder: Path, stop: threading.Event | None = None) -> Tool:
+    """The tool with the version its own banner tells; what it prints goes into ``folder``, and ``stop`` ends it."""
     flag = _LONG.get(tool.kind, "-version")
     log = folder / f"{tool.kind}.version.log"
-    tools.run([tool.path, flag], folder=folder, timeout_s=PROBE_S, log=log)
+    tools.run([tool.path, flag], folder=folder, timeout_s=PROBE_S, log=log, stop=stop)
     return Tool(tool.kind, tool.path, version(log.read_text(errors="replace")))
 
 

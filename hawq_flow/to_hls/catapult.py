@@ -1,9 +1,9 @@
 """hls4ml's Catapult projects: what they need otherwise, and what of them is put right.
 
 hls4ml's writer lets the C simulation read weights from text files whose folder is written into the C++, copies manuals
-and tests of the ac_* headers along, packs an archive beside the project, and its script takes another FPGA, without
-stopping, when the tool lacks the part's library. Here the constants are compiled in (the simulation then runs the very
-arrays that are synthesized), the rest is left out, and a missing part stops.
+and tests of the ac_* headers along, packs an archive beside the project (``tools.whole_folder`` removes it), and its
+script takes another FPGA, without stopping, when the tool lacks the part's library. Here the constants are compiled in
+(the simulation then runs the very arrays that are synthesized), the rest is left out, and a missing part stops.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ def finish(work: Path, config: HlsConfig) -> None:
     WriterError
         If a file has not the form that hls4ml 1.3.0 writes.
     """
-    Path(f"{work}.tar.gz").unlink(missing_ok=True)
     firmware, top = work / "firmware", config.project
     for name in _LEFT_OUT:
         shutil.rmtree(firmware / name, ignore_errors=True)

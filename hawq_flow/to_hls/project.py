@@ -11,9 +11,7 @@ import contextlib
 import dataclasses
 import io
 import json
-import os
 import re
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -75,10 +73,20 @@ def write_project(
     """
     config = config or HlsConfig()
     target = Path(folder)
-    if target.exists():
-        raise FileExistsError(
-            f"{target}: exists; a project is written whole, into a new folder. Remove it or choose another"
-        )
+    with tools.whole_folder(target, "a project") as work:
+        _write(network, config, model, vectors, work, target.parent / f"{target.name}.hls4ml.log")
+    return target
+
+
+def _write(
+    network: IntegerNetwork,
+    config: HlsConfig,
+    model: onnx.ModelProto | None,
+    vectors: ArrayLike | None,
+    work: Path,
+    log: Path,
+) -> None:
+    """The files of :func:`write_project` in ``work``, an empty folder, and hls4ml's log."""
     model = model if model is not None else to_qonnx.export(network)
     found = {entry.key: entry.value for entry in model.metadata_props}.get("hawq_flow.digest", "none")
     if found != network.digest:
@@ -86,32 +94,23 @@ def write_project(
             f"to_hls: the QONNX model has digest {found[:12]}, the network {network.digest[:12]}; export it again"
         )
     plan = design(network, config)
-    work = tools.fresh_folder(target.parent, f".{target.name}")
-    try:
-        log = target.parent / f"{target.name}.hls4ml.log"
-        with _captured(log):
-            try:
-                layers, ports = _generate(plan, config, work)
-            except (ProjectError, OSError, MemoryError):
-                raise
-            except Exception as error:  # whatever hls4ml raises, of which it documents nothing
-                raise ProjectError(
-                    f"hls4ml failed on the network with digest {network.digest[:12]}: {type(error).__name__}: {error}. "
-                    f"What it printed is in {log}. Report the network, or leave it to QONNX"
-                ) from error
-        _write_extras(network, model, plan, config, layers, ports, work, vectors)
-        if config.backend == "Catapult":
-            try:
-                catapult.finish(work, config)
-            except catapult.WriterError as error:
-                raise ProjectError(f"Catapult: {error}") from error
-        _make_portable(work)
-        work.chmod(0o755)  # mkdtemp's folder is for its owner only
-        os.rename(work, target)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
-    return target
+    with _captured(log):
+        try:
+            layers, ports = _generate(plan, config, work)
+        except (ProjectError, OSError, MemoryError):
+            raise
+        except Exception as error:  # whatever hls4ml raises, of which it documents nothing
+            raise ProjectError(
+                f"hls4ml failed on the network with digest {network.digest[:12]}: {type(error).__name__}: {error}. "
+                f"What it printed is in {log}. Report the network, or leave it to QONNX"
+            ) from error
+    _write_extras(network, model, plan, config, layers, ports, work, vectors)
+    if config.backend == "Catapult":
+        try:
+            catapult.finish(work, config)
+        except catapult.WriterError as error:
+            raise ProjectError(f"Catapult: {error}") from error
+    _make_portable(work)
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ input of the declared types. What has no exact circuit is refused (:class:`NotSy
 Modules: ``adders``, ``sharing``, ``csd`` (constant matrices as adder graphs); ``circuit`` (wires with proven ranges),
 ``products``, ``rescale``, ``operations`` (one function an op), ``plan`` (stages), ``generate``, ``names``, ``design``
 (the result), ``writing`` (files); ``packing``, ``simulators``, ``simulate``, ``reader`` (a run of the text, cycle by
-cycle); ``yosys``, ``synthesize``, ``netlist``, ``netlist_simulator``, ``multiplied``, ``figures`` (what synthesis makes
-of it); ``formal``, ``all_integers``, ``wiring``, ``equivalence`` (proofs).
+cycle); ``yosys``, ``synthesize``, ``netlist``, ``evaluator``, ``netlist_simulator``, ``drawing``, ``text_check``,
+``figures`` (what synthesis makes of it); ``formal``, ``all_integers``, ``wiring``, ``equivalence`` (proofs).
 """
 
 from hawq_flow.to_rtl.config import VIVADO_DSP_BITS, NotSynthesizable, RtlConfig
@@ -18,7 +18,7 @@ from hawq_flow.to_rtl.design import SYNTHESIS_NOTE, Module, Port, Rtl
 from hawq_flow.to_rtl.generate import generate
 from hawq_flow.to_rtl.simulate import Simulation, compile_simulation, simulate, traced
 from hawq_flow.to_rtl.simulators import SimulationError, find_verilator
-from hawq_flow.to_rtl.writing import manifest, write
+from hawq_flow.to_rtl.writing import manifest, write, written
 
 __all__ = [
     "SYNTHESIS_NOTE",
@@ -37,4 +37,5 @@ __all__ = [
     "simulate",
     "traced",
     "write",
+    "written",
 ]

@@ -60,19 +60,19 @@ def widths(low: ArrayLike, high: ArrayLike) -> IntArray:
     """
     first, last = np.asarray(low, dtype=np.int64), np.asarray(high, dtype=np.int64)
     magnitude = np.maximum(np.where(first < 0, -first - 1, 0), np.maximum(last, 0))
-    return _bit_length(magnitude) + (first < 0)
+    return bit_length(magnitude) + (first < 0)
 
 
-def _bit_length(values: IntArray) -> IntArray:
+def bit_length(values: IntArray) -> IntArray:
     """Bits of non-negative integers below 2^62; in two halves, since float64 holds 53 bits exactly."""
     upper = values >> 31
     bits: IntArray = np.where(upper > 0, np.frexp(upper)[1] + 31, np.frexp(values & (2**31 - 1))[1]).astype(np.int64)
     return bits
 
 
-def _trailing_zeros(values: IntArray) -> IntArray:
+def trailing_zeros(values: IntArray) -> IntArray:
     """The exponent of the largest power of two that divides each value; 0 for 0."""
-    return np.where(values == 0, 0, _bit_length((values & -values) >> 1)).astype(np.int64)
+    return np.where(values == 0, 0, bit_length((values & -values) >> 1)).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +219,7 @@ class AdderGraph:
         """(nodes,) int64: carry bits of each node's adder, see the module; arguments as :meth:`intervals`."""
         lows, highs = self.intervals(low, high)
         bits = widths(lows, highs)
-        zeros = _trailing_zeros(np.gcd.reduce(self.coefficients, axis=1))
+        zeros = trailing_zeros(np.gcd.reduce(self.coefficients, axis=1))
         left_low, right_low = zeros[self.left] + self.left_shift, zeros[self.right] + self.right_shift
         node = bits[self.inputs :]
         # A subtracted operand's bits are inverted and carry a one in: its lowest bit begins the chain.

@@ -13,8 +13,8 @@ from hawq_flow.network import IntegerNetwork, Lookup, Op, Requantize, Reshape
 from hawq_flow.numeric import IntArray, Overflow, requantize
 from hawq_flow.to_rtl.cells import ONE
 from hawq_flow.to_rtl.design import Port
+from hawq_flow.to_rtl.evaluator import integers, planes, unpacked
 from hawq_flow.to_rtl.netlist import Netlist
-from hawq_flow.to_rtl.netlist_simulator import Evaluator, integers, planes, unpacked
 from hawq_flow.to_rtl.words import CONSTANT, Word
 
 _BLOCK_BITS = 18
@@ -42,7 +42,7 @@ def first_wrong(
     """
     monotone = _monotone(rest)
     place = np.flatnonzero(logic.inputs["word"] > ONE)  # a word's constant bits are constants of the logic as well
-    evaluator = Evaluator(dataclasses.replace(logic, inputs={"word": logic.inputs["word"][place]}))
+    evaluator = dataclasses.replace(logic, inputs={"word": logic.inputs["word"][place]}).evaluator
     constant = word.form.get(CONSTANT, 0)
     start = ends[0]
     while start <= ends[1]:

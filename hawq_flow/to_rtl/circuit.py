@@ -16,15 +16,21 @@ next.
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hawq_flow.to_rtl.names import Names
 
 
 def width(low: int, high: int) -> int:
-    """Bits of the integers from ``low`` to ``high``, in two's complement if ``low`` is negative; 0 for 0 alone."""
+    """Bits of the integers from ``low`` to ``high``, in two's complement if ``low`` is negative; 0 for 0 alone.
+
+    >>> width(0, 255), width(-8, 7), width(0, 0)
+    (8, 4, 0)
+    """
     if low >= 0:
         return high.bit_length()
     return max((-low - 1).bit_length(), max(high, 0).bit_length()) + 1
@@ -124,6 +130,18 @@ class Sum:
     negative: bool
     low: int
     high: int
+
+
+def joined(
+    terms: Iterable[Signal], join: Callable[[Signal, Signal], Signal], key: Callable[[Signal], Any], left: int
+) -> list[Signal]:
+    """Always the two least terms by ``key`` joined until ``left`` remain; of equals, the newest and then the first."""
+    heap = [(key(x), i, x) for i, x in enumerate(terms)]
+    heapq.heapify(heap)
+    for made in range(1, len(heap) - left + 1):
+        least, next_ = heapq.heappop(heap)[2], heapq.heappop(heap)[2]
+        heapq.heappush(heap, (key(x := join(least, next_)), -made, x))
+    return [x for _, _, x in sorted(heap, key=lambda entry: entry[1])]
 
 
 class Circuit:
@@ -235,9 +253,7 @@ class Circuit:
         waiting = [x for x in terms if not x.constant] + ([constant(known)] if known else [])
         if not waiting:
             return constant(0)
-        while len(waiting) > 2:
-            waiting.sort(key=lambda x: (x.cycle, x.depth, x.top))
-            waiting = [self.add(waiting[0], waiting[1]), *waiting[2:]]
+        waiting = joined(waiting, self.add, lambda x: (x.cycle, x.depth, x.top), 2)
         return self.add(waiting[0], waiting[1] if len(waiting) == 2 else constant(0), low=low, high=high)
 
     def signal(self, x: Signal | Sum) -> Signal:

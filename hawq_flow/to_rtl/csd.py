@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hawq_flow.numeric import IntArray
+from hawq_flow.to_rtl.adders import AdderError
 
 Digits = NDArray[np.int8]
 MAX_BITS = 60
@@ -53,7 +54,7 @@ def _masks(values: ArrayLike) -> tuple[IntArray, IntArray]:
     """Bit masks of the digits 1 and -1."""
     n = np.asarray(values, dtype=np.int64)
     if n.size and max(int(n.max()), -int(n.min())) >= 1 << MAX_BITS:
-        raise ValueError(f"csd: {n.flat[int(abs(n).argmax())]} is too large; expected magnitudes below 2^{MAX_BITS}")
+        raise AdderError(f"csd: {n.flat[int(abs(n).argmax())]} is too large; expected magnitudes below 2^{MAX_BITS}")
     triple = 3 * n
     return (triple & ~n) >> 1, (~triple & n) >> 1
 

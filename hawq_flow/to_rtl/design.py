@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hawq_flow import images
+
 SYNTHESIS_NOTE = "Yosys, not Vivado"
+Ranges = tuple[tuple[int, int], ...]
+"""The least and greatest integer of each element."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,11 @@ class Port:
     def width(self) -> int:
         """Bits of the whole bus."""
         return self.bits * self.elements
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Smallest and largest integer that an element's bits hold."""
+        return images.limits(self.bits, self.signed)
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,9 @@ class Module:
         None: the module computes its ops wholly. Else what it is instead, for the report: "1 of 64 positions".
     copies:
         How many of it a fully unrolled network would have (1 unless ``unrolled``).
+    ranges:
+        By input port, the least and greatest integer that each element has in the network: outside, the text's wires
+        may overflow. None: whatever the ports hold.
     """
 
     name: str
@@ -57,6 +69,12 @@ class Module:
     digest: str
     unrolled: str | None = None
     copies: int = 1
+    ranges: tuple[Ranges, ...] | None = None
+
+    @property
+    def input_ranges(self) -> tuple[Ranges, ...]:
+        """``ranges``, or those of the ports' bits."""
+        return self.ranges or tuple((port.range,) * port.elements for port in self.inputs)
 
 
 @dataclass(frozen=True)

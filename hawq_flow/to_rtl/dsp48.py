@@ -76,6 +76,11 @@ class Dsp:
             ((self.reset_p,), self.registers_p),
         ]
 
+    @property
+    def reads(self) -> list[int]:
+        """All its input nets."""
+        return [net for nets, _ in self.ways for net in nets]
+
     def evaluate(self, a: IntArray, b: IntArray, c: IntArray, d: IntArray) -> IntArray:
         """P in int64 modulo 2^48, from signed operands (n,) int64 (0 where not in use); resets left out."""
         width = len(self.a)

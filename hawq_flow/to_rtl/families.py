@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hawq_flow.numeric import IntArray
+from hawq_flow.to_rtl.adders import bit_length
 from hawq_flow.to_rtl.csd import csd_count
 
 MAX_FACTOR_SHIFT = 2
@@ -53,7 +54,7 @@ def family(matrix: IntArray, penalty: float, limit: int | None = None) -> Family
     digits = csd_count(matrix).sum(axis=0)
     best = digits.astype(np.float64)
     parent, shift, sign = (np.full(columns, value, dtype=np.int64) for value in (-1, 0, 1))
-    depth = _rounds(digits)
+    depth = rounds(digits)  # of columns with their parents, where it is limited
     left, order = np.ones(columns, dtype=bool), []
     for _ in range(columns):
         j = int(np.where(left, best, np.inf).argmin())
@@ -64,21 +65,21 @@ def family(matrix: IntArray, penalty: float, limit: int | None = None) -> Family
         for s in range(MAX_FACTOR_SHIFT + 1):
             for g in (1, -1):
                 rest = csd_count(matrix[:, left] - g * (matrix[:, [j]] << s)).sum(axis=0)
-                reached = _rounds(rest + (1 << int(depth[j])))
                 better = rest + penalty < best[left]
                 if limit is not None:
+                    reached = rounds(rest + (1 << int(depth[j])))
                     better &= reached <= limit
+                    depth[np.flatnonzero(left)[better]] = reached[better]
                 chosen = np.flatnonzero(left)[better]
                 best[chosen] = rest[better] + penalty
                 parent[chosen], shift[chosen], sign[chosen] = j, s, g
-                depth[chosen] = reached[better]
     factors = np.where(parent >= 0, sign << shift, 0)
     return Family(parent, shift, sign, matrix - matrix[:, parent] * factors, tuple(order))
 
 
-def _rounds(terms: IntArray) -> IntArray:
+def rounds(terms: IntArray) -> IntArray:
     """Depth of a tree over so many terms: the logarithm to base 2, rounded up."""
-    return np.ceil(np.log2(np.maximum(terms, 1))).astype(np.int64)
+    return bit_length(np.maximum(terms, 1) - 1)
 
 
 def limits_of(kin: Family, limit: int) -> list[int]:

@@ -157,8 +157,8 @@ def _site_inputs(netlist: Netlist, lut_at: NDArray[np.int64], select: int) -> se
 def _fan_out(netlist: Netlist) -> NDArray[np.intp]:
     """By net, how many pins of live nodes, of multiplier blocks and of output ports read it."""
     live = netlist.order.live[: len(netlist.kind)]
-    used = (np.arange(netlist.pins.shape[1])[None] < netlist.arity[:, None]) & live[:, None]
-    blocks = [np.array([net for nets, _ in dsp.ways for net in nets], dtype=np.int32) for dsp in netlist.dsps]
+    used = netlist.used & live[:, None]
+    blocks = [np.array(dsp.reads, dtype=np.int32) for dsp in netlist.dsps]
     return np.bincount(np.concatenate([netlist.pins[used], *blocks, *netlist.outputs.values()]), minlength=netlist.nets)
 
 

@@ -22,11 +22,10 @@ Refuted means that a row of input integers was found for which the interpreter g
 
 from __future__ import annotations
 
-import tempfile
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,15 +53,17 @@ from hawq_flow.numeric import IntArray
 from hawq_flow.to_rtl.all_integers import first_wrong
 from hawq_flow.to_rtl.claims import Claim, Proof, Verdict
 from hawq_flow.to_rtl.design import Module, Rtl
+from hawq_flow.to_rtl.drawing import drawn
 from hawq_flow.to_rtl.equivalence import equivalent
 from hawq_flow.to_rtl.levels import cone
 from hawq_flow.to_rtl.netlist import Netlist
-from hawq_flow.to_rtl.netlist_simulator import check_interface, integers, simulate_module
+from hawq_flow.to_rtl.netlist_simulator import check_interface, simulate_module
+from hawq_flow.to_rtl.packing import unpack
 from hawq_flow.to_rtl.synthesize import ModuleSynthesis, OpenSynthesis
 from hawq_flow.to_rtl.wiring import WiringError, check_top
 from hawq_flow.to_rtl.word_level import WORD_LEVEL_STEPS, Design, read_design
 from hawq_flow.to_rtl.words import CONSTANT, Form, Word, Words
-from hawq_flow.to_rtl.yosys import find_yosys
+from hawq_flow.to_rtl.yosys import NETLIST, SOURCE, Unfinished, find_yosys, room
 
 EXHAUSTIVE_BITS = 20
 """Modules of at most so many input bits are evaluated on all inputs."""
@@ -144,21 +145,19 @@ def design_of(module: Module, time_limit_s: float = 600.0, memory_limit_gb: floa
 
     Errors as :func:`prove`, and ``ToolError`` where Yosys does not read it within the limits.
     """
-    with tempfile.TemporaryDirectory(prefix="hawq-flow-prove-") as name:
-        folder = Path(name)
-        (folder / "module.v").write_text(module.text)
-        script = ["read_verilog module.v", f"hierarchy -check -top {module.name}", *WORD_LEVEL_STEPS]
-        run = find_yosys().run(
-            "\n".join([*script, f"select {module.name}", "write_json -selected words.json"]) + "\n",
-            folder,
+    script = [f"read_verilog {SOURCE}", f"hierarchy -check -top {module.name}", *WORD_LEVEL_STEPS]
+    script += [f"select {module.name}", f"write_json -selected {NETLIST}", ""]
+    try:
+        found = find_yosys().module(
+            module.text,
+            module.name,
+            "\n".join(script),
             time_limit_s=time_limit_s,
             memory_limit_gb=memory_limit_gb,
         )
-        if not run.ok:
-            said = f": {run.tail.splitlines()[-1].strip()}" if run.tail else ""
-            how = run.outcome.value.replace("_", " ")
-            raise tools.ToolError(f"reading module {module.name}: Yosys {how} after {run.seconds:.1f} s{said}")
-        design = read_design((folder / "words.json").read_bytes(), module.name)
+    except Unfinished as error:
+        raise tools.ToolError(f"reading module {module.name}: {error}") from error
+    design = read_design({"modules": {module.name: found.json}}, module.name)
     check_interface(module, design.netlist)
     return design
 
@@ -206,11 +205,12 @@ class _Task:
             if self.module.unrolled is not None:
                 raise _Unfinished(f"it is {self.module.unrolled}, which is no function of the network's values")
             self.ops = self._ops()
-            verdict, method, reason, proved = work()
+            with room():
+                verdict, method, reason, proved = work()
         except _Refuted as found:
             verdict, method, reason, proved = Verdict.REFUTED, found.method, found.said, 0
             example = found.example
-        except _Unfinished as why:
+        except (_Unfinished, Unfinished) as why:
             verdict, method, reason, proved = Verdict.UNFINISHED, "", str(why), 0
         except _OutOfTime:
             verdict, method, reason, proved = Verdict.UNFINISHED, "", f"the time limit of {self.limit:g} s", 0
@@ -290,16 +290,7 @@ class _Task:
 
     def search(self, netlist: Netlist) -> None:
         """``_Refuted`` with a row on which a netlist differs from the ops, among corners and random rows."""
-        random = np.random.default_rng(0)
-        rows = random.integers(self.low, self.high + 1, (SEARCH_ROWS, len(self.low)))
-        rows[0], rows[1] = self.low, self.high
-        # Corners, and rows of which few elements are not at an end or 0: sums at their extremes.
-        quarter = SEARCH_ROWS // 4
-        rows[2:quarter] = np.where(random.random((quarter - 2, len(self.low))) < 0.5, self.low, self.high)
-        still = np.clip(0, self.low, self.high)
-        some = random.random((quarter, len(self.low))) < random.random((quarter, 1))
-        rows[quarter : 2 * quarter] = np.where(some, rows[quarter : 2 * quarter], still)
-        self._compare(netlist, rows, "evaluation")
+        self._compare(netlist, drawn(self.low, self.high, SEARCH_ROWS), "evaluation")
 
     def _compare(self, netlist: Netlist, rows: IntArray, method: str) -> None:
         """``_Refuted`` with the first of the rows on which a netlist differs from the ops."""
@@ -338,16 +329,17 @@ class _Task:
         return {port.name: given[port.value].reshape(len(rows), -1) for port in self.module.inputs}
 
     def _all_rows(self) -> IntArray:
-        axes = [np.arange(a, b + 1) for a, b in zip(self.low, self.high, strict=True)]
-        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes)).astype(np.int64)
+        free = np.flatnonzero(self.low < self.high)  # few, as their bits are: numpy has no more than 64 axes
+        sizes = (self.high - self.low + 1)[free].tolist()
+        rows = np.tile(self.low, (math.prod(sizes), 1))
+        rows[:, free] += np.indices(sizes).reshape(len(free), len(rows)).T
+        return rows
 
     def _row_of(self, pattern: dict[str, int]) -> IntArray:
         """One row from bits by name (``port[i]``)."""
-        parts = []
-        for port in self.module.inputs:
-            bits = np.array([pattern.get(f"{port.name}[{i}]", 0) for i in range(port.width)], dtype=np.uint8)
-            parts.append(integers(bits.reshape(port.elements, port.bits, 1), port.signed)[:, 0])
-        return np.concatenate(parts)[None]
+        ports = self.module.inputs
+        bits = [pattern.get(f"{port.name}[{i}]", 0) for port in ports for i in range(port.width)]
+        return np.concatenate(list(unpack(ports, np.array([bits], dtype=np.uint8)).values()), axis=1)
 
     def _tick(self) -> None:
         if time.monotonic() > self.deadline:

@@ -11,6 +11,7 @@ import numpy as np
 
 from hawq_flow.numeric import IntArray
 from hawq_flow.to_rtl.adders import AdderError, Node
+from hawq_flow.to_rtl.circuit import width
 
 REACH = 1 << 56
 """Outputs stay below this magnitude. On the way to one there may be the digits of its difference from four times
@@ -75,12 +76,3 @@ class Forms:
                 f"matrix: output {j} can reach a magnitude of {reach[j]:.3g}; expected below 2^56: take narrower "
                 "inputs or smaller entries"
             )
-
-
-def width(low: int, high: int) -> int:
-    """Two's-complement width of a range of Python integers; unsigned where ``low`` >= 0.
-
-    >>> width(0, 255), width(-8, 7), width(0, 0)
-    (8, 4, 0)
-    """
-    return high.bit_length() if low >= 0 else max((-low - 1).bit_length(), max(high, 0).bit_length()) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +11,7 @@ import numpy as np
 from hawq_flow.network import Conv, Dense, IntegerNetwork, Lookup, Op, Requantize, Value
 from hawq_flow.to_rtl.circuit import Circuit, Signal, constant, literal, width
 from hawq_flow.to_rtl.config import RtlConfig
-from hawq_flow.to_rtl.design import Module, Port, Rtl
+from hawq_flow.to_rtl.design import Module, Port, Ranges, Rtl
 from hawq_flow.to_rtl.names import Names
 from hawq_flow.to_rtl.operations import Signals, build
 from hawq_flow.to_rtl.plan import WIRES, Stage, one_position, positions, stages, unrolled
@@ -96,7 +97,12 @@ def _module(
     results = [circuit.signal(x) for x in known[stage.output].ravel()]
     named = tuple(op.name for op in stage.ops)
     part = None if copies == 1 else f"1 of {copies} positions"
-    return finish(circuit, name, inputs, output, results, named, config, part, copies)
+    made = finish(circuit, name, inputs, output, results, named, config, part, copies)
+    return dataclasses.replace(made, ranges=tuple(_ranges(values[bus.value]) for bus in inputs))
+
+
+def _ranges(value: Value) -> Ranges:
+    return tuple(zip(value.low.ravel().tolist(), value.high.ravel().tolist(), strict=True))
 
 
 def describe(op: Op, values: Mapping[str, Value]) -> str:

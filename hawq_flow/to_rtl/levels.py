@@ -56,11 +56,10 @@ def levelled(netlist: Netlist) -> Order:
     stage = np.full(netlist.nets, CONSTANT, dtype=np.int32)
     for nets in netlist.inputs.values():
         stage[nets] = 0
-    used = np.arange(netlist.pins.shape[1])[None] < netlist.arity[:, None]
     registers = (netlist.kind == Kind.FLIP_FLOP).astype(np.int32)
     for level in levels:
         items = level[level < nodes]
-        before = np.where(used[items], stage[netlist.pins[items]], CONSTANT)
+        before = np.where(netlist.used[items], stage[netlist.pins[items]], CONSTANT)
         latest = before.max(axis=1, initial=CONSTANT)
         early = (before != latest[:, None]) & (before != CONSTANT)
         for row, column in np.argwhere(early)[:1]:
@@ -128,9 +127,8 @@ class _Edges:
     """Nets into and out of items, flat: item ``i`` reads ``read[start[i]:start[i + 1]]``."""
 
     def __init__(self, netlist: Netlist) -> None:
-        used = np.arange(netlist.pins.shape[1])[None] < netlist.arity[:, None]
-        blocks = [np.array([n for nets, _ in dsp.ways for n in nets], dtype=np.int32) for dsp in netlist.dsps]
-        self.read = np.concatenate([netlist.pins[used], *blocks])
+        blocks = [np.array(dsp.reads, dtype=np.int32) for dsp in netlist.dsps]
+        self.read = np.concatenate([netlist.pins[netlist.used], *blocks])
         counts = np.concatenate([netlist.arity.astype(np.intp), [len(b) for b in blocks]]).astype(np.intp)
         self.start = np.concatenate([[0], np.cumsum(counts)])
         self.reader = np.repeat(np.arange(len(counts)), counts)
@@ -175,13 +173,12 @@ def _defined(netlist: Netlist, live: NDArray[np.bool_]) -> None:
     for nets in netlist.outputs.values():
         if (nets == UNKNOWN).any():
             raise NetlistError(f"netlist {netlist.name}: an output bit is undefined (x)")
-    used = np.arange(netlist.pins.shape[1])[None] < netlist.arity[:, None]
-    for item, pin in np.argwhere((netlist.pins == UNKNOWN) & used & live[: len(netlist.kind), None]):
+    for item, pin in np.argwhere((netlist.pins == UNKNOWN) & netlist.used & live[: len(netlist.kind), None]):
         table, arity = int(netlist.table[item]), int(netlist.arity[item])
         if any((table >> i & 1) != (table >> (i ^ (1 << pin)) & 1) for i in range(1 << arity)):
             raise NetlistError(f"netlist {netlist.name}: {_name(netlist, int(item))} reads an undefined net (x)")
     for i, dsp in enumerate(netlist.dsps):
-        if live[len(netlist.kind) + i] and any(UNKNOWN in nets for nets, _ in dsp.ways):
+        if live[len(netlist.kind) + i] and UNKNOWN in dsp.reads:
             raise NetlistError(f"netlist {netlist.name}: {dsp.name} reads an undefined net (x)")
 
 

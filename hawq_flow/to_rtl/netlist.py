@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from hawq_flow.to_rtl.cells import IGNORED, ONE, SEQUENTIAL, UNKNOWN, ZERO, Cell, NetlistError, Node, nodes_of
 from hawq_flow.to_rtl.dsp48 import DSP_TYPES, Dsp, cascaded, dsp_of
+from hawq_flow.to_rtl.evaluator import Evaluator
 from hawq_flow.to_rtl.levels import Order, levelled
 
 __all__ = ["Netlist", "NetlistError", "Order", "Reader", "parsed", "read_netlist"]
@@ -71,6 +72,16 @@ class Netlist:
         return levelled(self)
 
     @cached_property
+    def used(self) -> NDArray[np.bool_]:
+        """(n, 6) which pins of each node count."""
+        return np.asarray(np.arange(_PINS)[None] < self.arity[:, None])
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """The netlist prepared for evaluation."""
+        return Evaluator(self)
+
+    @cached_property
     def driver(self) -> dict[int, int]:
         """The node that drives each net; multiplier blocks left out."""
         return {net: node for node, net in enumerate(self.output.tolist())}
@@ -106,6 +117,8 @@ def parsed(source: Path | str | bytes | Mapping[str, Any], name: str) -> Mapping
     if name not in modules:
         raise NetlistError(f"netlist: no module {name!r}; the file has {', '.join(modules) or 'none'}")
     found: Mapping[str, Any] = modules[name]
+    if not isinstance(found, Mapping) or not {"ports", "cells"} <= set(found):
+        raise NetlistError(f"netlist of module {name!r}: no ports or no cells; not the JSON that Yosys writes")
     return found
 
 

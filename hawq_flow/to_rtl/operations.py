@@ -32,7 +32,7 @@ from hawq_flow.network import (
 )
 from hawq_flow.numeric import IntArray, Rounding
 from hawq_flow.to_rtl.adders import AdderError, AdderGraph
-from hawq_flow.to_rtl.circuit import Circuit, Signal, Sum, constant
+from hawq_flow.to_rtl.circuit import Circuit, Signal, Sum, constant, joined
 from hawq_flow.to_rtl.config import NotSynthesizable, RtlConfig
 from hawq_flow.to_rtl.products import adders, instantiate, multiplied
 from hawq_flow.to_rtl.rescale import Rescale, rescale
@@ -49,10 +49,19 @@ def build(circuit: Circuit, op: Op, operands: Sequence[Signals], value: Value, c
     NotSynthesizable
         If a constant product cannot be carried in an adder graph's 62 bits.
     """
+    try:
+        return _built(circuit, op, operands, value, config)
+    except AdderError as error:
+        raise NotSynthesizable(
+            f"{op.name}: its products leave the 62 bits of an adder graph ({error}); narrow its constants or its input"
+        ) from error
+
+
+def _built(circuit: Circuit, op: Op, operands: Sequence[Signals], value: Value, config: RtlConfig) -> Signals:
     x = operands[0]
     match op:
         case Dense():
-            sums = _sums(circuit, op, op.weight, op.bias, x[:, None], config)
+            sums = _sums(circuit, op.weight, op.bias, x[:, None], config)
             return _declared(circuit, op, sums[:, 0], config)
         case Conv():
             return _declared(circuit, op, _conv(circuit, op, x, value, config), config)
@@ -117,10 +126,7 @@ def _gathered(
 
 
 def _largest(circuit: Circuit, terms: list[Signal], low: int, high: int) -> Signal:
-    while len(terms) > 1:
-        terms = sorted(terms, key=lambda x: (x.cycle, x.depth))
-        terms = [circuit.larger(terms[0], terms[1]), *terms[2:]]
-    return terms[0]
+    return joined(terms, circuit.larger, lambda x: (x.cycle, x.depth), 1)[0]
 
 
 def _total(circuit: Circuit, terms: list[Signal], low: int, high: int) -> Signal:
@@ -154,25 +160,18 @@ def _conv(circuit: Circuit, op: Conv, x: Signals, value: Value, config: RtlConfi
         rows = slice(group * outputs, (group + 1) * outputs)
         columns = seen[group * inputs : (group + 1) * inputs].reshape(op.weight[0].size, -1)
         weight = op.weight[rows].reshape(outputs, -1)
-        parts.append(_sums(circuit, op, weight, op.bias[rows], columns, config))
+        parts.append(_sums(circuit, weight, op.bias[rows], columns, config))
     return np.concatenate(parts).reshape(value.shape)
 
 
-def _sums(
-    circuit: Circuit, op: Dense | Conv, weight: IntArray, bias: IntArray, x: Signals, config: RtlConfig
-) -> Signals:
+def _sums(circuit: Circuit, weight: IntArray, bias: IntArray, x: Signals, config: RtlConfig) -> Signals:
     """``weight @ x + bias``, the bias put off: x (n, positions) -> (outputs, positions)."""
     signals = _each(circuit.signal, x)
     low = np.array([min(v.low for v in row) for row in signals], dtype=np.int64)
     high = np.array([max(v.high for v in row) for row in signals], dtype=np.int64)
     by_adders, by_dsp = _split(weight, signals, config)
-    try:
-        graph = adders(by_adders.T, low, high, config.optimizer, config.effort)
-        return _positions(circuit, graph, by_dsp, bias, signals)
-    except AdderError as error:
-        raise NotSynthesizable(
-            f"{op.name}: its products leave the 62 bits of an adder graph ({error}); narrow the weights or the input"
-        ) from error
+    graph = adders(by_adders.T, low, high, config.optimizer, config.effort)
+    return _positions(circuit, graph, by_dsp, bias, signals)
 
 
 def _split(weight: IntArray, x: Signals, config: RtlConfig) -> tuple[IntArray, IntArray]:

@@ -1,16 +1,15 @@
-"""Integers to and from the bits of buses: element 0 in the lowest bits, two's complement."""
+"""Integers to and from the bits of buses: ports side by side, each as :mod:`hawq_flow.images` has it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hawq_flow import images
+from hawq_flow.images import Bits
 from hawq_flow.numeric import IntArray
 from hawq_flow.to_rtl.design import Port
-
-Bits = NDArray[np.uint8]
 
 
 def pack(ports: Sequence[Port], values: Mapping[str, IntArray]) -> Bits:
@@ -21,27 +20,12 @@ def pack(ports: Sequence[Port], values: Mapping[str, IntArray]) -> Bits:
     ValueError
         If a value does not fit its port.
     """
-    columns = []
-    for port in ports:
-        rows = values[port.value]
-        low = -(1 << (port.bits - 1)) if port.signed else 0
-        high = (1 << (port.bits - port.signed)) - 1
-        if rows.size and (int(rows.min()) < low or int(rows.max()) > high):
-            raise ValueError(
-                f"{port.value}: values from {rows.min()} to {rows.max()}; its port {port.name} holds {low} to {high}"
-            )
-        columns.append(((rows[:, :, None] >> np.arange(port.bits)) & 1).astype(np.uint8).reshape(len(rows), port.width))
-    return np.concatenate(columns, axis=1)
+    columns = (images.to_bits(values[port.value], port.bits, port.signed, port.value) for port in ports)
+    return np.concatenate(list(columns), axis=1)
 
 
 def unpack(ports: Sequence[Port], bits: Bits) -> dict[str, IntArray]:
     """What :func:`pack` packed: (n, bits) of 0 and 1 -> values by name, int64 (n, elements)."""
-    result, start = {}, 0
-    for port in ports:
-        some = bits[:, start : start + port.width].reshape(len(bits), port.elements, port.bits)
-        weight = np.int64(1) << np.arange(port.bits, dtype=np.int64)
-        if port.signed:
-            weight[-1] = -weight[-1]
-        result[port.value] = some @ weight
-        start += port.width
-    return result
+    ends = np.cumsum([port.width for port in ports])[:-1]
+    parts = zip(ports, np.split(bits, ends, axis=1), strict=True)
+    return {port.value: images.from_bits(some, port.bits, port.signed) for port, some in parts}

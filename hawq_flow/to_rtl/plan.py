@@ -1,8 +1,8 @@
 """Which ops share a module: stages, with a register after each.
 
-A stage is what has adders, comparisons or tables, together with the rescale, the table or the reshape that alone reads
-it. What is only wires (reshape, pad, upsample, concatenation) goes to the op that alone reads it, if there is one, so
-that moving integers costs no clock cycle.
+A stage is what has adders, comparisons or tables, together with the rescales and tables that alone read it. What is
+only wires (reshape, pad, upsample, concatenation) goes to the op that alone reads it, if there is one, so that moving
+integers costs no clock cycle.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from hawq_flow.network import (
     IntegerNetwork,
     Lookup,
     MaxPool,
+    NetworkError,
     Op,
     Pad,
     ReduceMax,
@@ -145,13 +146,14 @@ def positions(network: IntegerNetwork, stage: Stage) -> int:
 def one_position(network: IntegerNetwork, stage: Stage) -> tuple[tuple[Op, ...], dict[str, Value]]:
     """A stage cut down to one position: its ops (wires before them left out), and every value they read and give.
 
-    A convolution or a pool reads one patch, (channels, *kernel); anything else (channels, 1, ...). Each element read
-    has the union of its ranges over all positions, so that the one circuit serves them all.
+    A convolution or a pool reads one patch, (channels, *kernel), in which a maximum's padding is the channel's least;
+    anything else reads (channels, 1, ...). Each element read has the union of its ranges over all positions, so that
+    the one circuit serves them all.
 
     Raises
     ------
     NotSynthesizable
-        If a rescale's constants are not the same in all positions.
+        If a rescale's constants are not the same in all positions, or the unions lead out of a table or of 62 bits.
     """
     ops: list[Op] = []
     values: dict[str, Value] = {}
@@ -167,20 +169,23 @@ def one_position(network: IntegerNetwork, stage: Stage) -> tuple[tuple[Op, ...],
         elif isinstance(op, Requantize):
             op = _everywhere(op)
         ops.append(op)
-        values[op.name] = op.derive([values[operand] for operand in op.inputs])
+        try:
+            values[op.name] = op.derive([values[operand] for operand in op.inputs])
+        except NetworkError as error:
+            raise NotSynthesizable(
+                f"one circuit for all positions of {stage.output}: {error}; or raise max_products to unroll it"
+            ) from error
     return tuple(ops), values
 
 
 def _patch(op: Op, x: Value) -> Value:
     low, high = x.low, x.high
     if isinstance(op, Conv | MaxPool | SumPool):
-        fills = (0, 0) if not isinstance(op, MaxPool) else (int(low.max()), int(high.min()))  # padding never wins
-        low, high = (
-            patches(end[None], op.kernel, op.stride, op.padding, fill)[0]
-            for end, fill in zip((low, high), fills, strict=True)
-        )
+        space = tuple(range(1, low.ndim))
+        fill = low.min(axis=space, keepdims=True) if isinstance(op, MaxPool) else np.zeros((1,) * low.ndim, np.int64)
+        low, high = (patches((end - fill)[None], op.kernel, op.stride, op.padding)[0] for end in (low, high))
         axes = tuple(range(1 + len(op.kernel), low.ndim))
-        low, high = low.min(axis=axes), high.max(axis=axes)
+        low, high = low.min(axis=axes) + fill, high.max(axis=axes) + fill
     else:
         kept = op.axis if isinstance(op, ReduceMax | ReduceSum) else 0
         axes = tuple(axis for axis in range(1, low.ndim) if axis != kept)

@@ -41,7 +41,8 @@ def multiple(factor: int, optimizer: str) -> AdderGraph:
     """The graph of ``factor * x``."""
     one = np.array([1], dtype=np.int64)
     how = "csd" if optimizer == "csd" else "shared"
-    return adders(factor * one[None], 0 * one, one << 16, how, "low", free_signs=False)
+    most = one << max(0, min(16, 55 - factor.bit_length()))  # within the reach of a graph; it weighs the choice alone
+    return adders(factor * one[None], 0 * one, most, how, "low", free_signs=False)
 
 
 def instantiate(circuit: Circuit, graph: AdderGraph, x: Sequence[Signal]) -> list[tuple[Signal, int]]:
@@ -50,11 +51,9 @@ def instantiate(circuit: Circuit, graph: AdderGraph, x: Sequence[Signal]) -> lis
     high = np.array([v.high for v in x], dtype=np.int64)
     lows, highs = (ends.tolist() for ends in graph.intervals(low, high))
     values = list(x)
-    columns = (graph.left, graph.right, graph.left_shift, graph.right_shift, graph.negative)
-    for k, (a, b, s, t, minus) in enumerate(zip(*(column.tolist() for column in columns), strict=True), len(x)):
+    for k, (a, b, s, t, minus) in enumerate(graph.steps(), len(x)):
         values.append(circuit.add(values[a] << s, values[b] << t, minus=minus, low=lows[k], high=highs[k]))
-    ends = zip(graph.source.tolist(), graph.shift.tolist(), graph.sign.tolist(), strict=True)
-    return [(constant(0), 1) if v < 0 else (values[v] << shift, sign) for v, shift, sign in ends]
+    return [(constant(0), 1) if v < 0 else (values[v] << shift, sign) for v, shift, sign in graph.ends()]
 
 
 def scaled(circuit: Circuit, x: Signal, factor: int, config: RtlConfig) -> Signal:

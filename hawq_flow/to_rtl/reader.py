@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hawq_flow.to_rtl.packing import Bits
+from hawq_flow.images import Bits
 
 WORD = 62
 _TOKEN = re.compile(

@@ -342,16 +342,13 @@ def _increment(circuit: Circuit, x: Signal, u: Signal, f: Rescale) -> Signal | N
         return None
     if u.top < s and not u.signed:  # below a half
         return None
-    if f.rounding is Rounding.HALF_UP or all(f.rounded(t) == _half_up(t, f) for t in _ties(x, f)):
+    half_up = replace(f, rounding=Rounding.HALF_UP)
+    if all(f.rounded(t) == half_up.rounded(t) for t in _ties(x, f)):
         return circuit.flag(u.bits(s - 1, s), u.cycle, u.depth)
     (x, u), cycle, depth = circuit.meet([x, u])
     below = min(s - 1, x.top)
     tied = " | ".join([u.bits(s, s + 1)] + ([f"(|{x.bits(0, below)})"] if below > x.shift else []))
     return circuit.flag(f"{u.bits(s - 1, s)} & ({tied})", cycle, depth)
-
-
-def _half_up(x: int, f: Rescale) -> int:
-    return ((x * f.multiplier + (1 << (f.shift - 1))) >> f.shift) + f.offset
 
 
 def _ties(x: Signal, f: Rescale) -> list[int]:

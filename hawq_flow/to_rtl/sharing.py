@@ -30,9 +30,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hawq_flow.numeric import IntArray
-from hawq_flow.to_rtl.adders import AdderError, AdderGraph, Node, Term, checked_bounds, checked_matrix, graph_of, proved
+from hawq_flow.to_rtl.adders import (
+    AdderError,
+    AdderGraph,
+    Node,
+    Term,
+    checked_bounds,
+    checked_matrix,
+    graph_of,
+    proved,
+    trailing_zeros,
+)
 from hawq_flow.to_rtl.csd import Digits, agreeing, can_agree, csd, csd_count, positive
-from hawq_flow.to_rtl.families import Family, family, limits_of, orphans
+from hawq_flow.to_rtl.families import Family, family, limits_of, orphans, rounds
 from hawq_flow.to_rtl.forms import Forms
 from hawq_flow.to_rtl.patterns import Patterns, Weights
 from hawq_flow.to_rtl.trees import add_tree
@@ -134,12 +144,7 @@ def least_depth(matrix: ArrayLike) -> int:
 
     An adder has at most the digits of both its operands: ``k`` signed digits in a column need ``ceil(log2 k)`` adders.
     """
-    return int(_least_depths(checked_matrix(matrix)).max())
-
-
-def _least_depths(matrix: IntArray) -> IntArray:
-    depths: IntArray = np.ceil(np.log2(np.maximum(csd_count(matrix).sum(axis=0), 1))).astype(np.int64)
-    return depths
+    return int(rounds(csd_count(checked_matrix(matrix)).sum(axis=0)).max())
 
 
 def _check_depth(matrix: IntArray, limit: int | None) -> None:
@@ -147,12 +152,13 @@ def _check_depth(matrix: IntArray, limit: int | None) -> None:
         return
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise AdderError(f"depth_limit {limit!r}; expected an integer of 0 or more, or None for no limit")
-    depths = _least_depths(matrix)
-    j = int(depths.argmax())
-    if depths[j] > limit:
+    least = least_depth(matrix)
+    if least > limit:
+        digits = csd_count(matrix).sum(axis=0)
+        j = int(digits.argmax())
         raise AdderError(
-            f"depth_limit {limit}: output {j} is a sum of {csd_count(matrix[:, j]).sum()} signed digits, which takes "
-            f"{depths[j]} adders in a row; expected {depths[j]} or more"
+            f"depth_limit {limit}: output {j} is a sum of {digits[j]} signed digits, which takes {least} adders in a "
+            f"row; expected {least} or more"
         )
 
 
@@ -243,7 +249,7 @@ def _first_tries(matrix: IntArray, limit: int | None, count: int) -> Iterator[_T
 
 def _normal(matrix: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Distinct columns up to sign and powers of two; for each column of ``matrix`` which one, its shift and sign."""
-    shift = np.array([(int(c) & -int(c)).bit_length() - 1 for c in np.bitwise_or.reduce(abs(matrix), axis=0)])
+    shift = trailing_zeros(np.bitwise_or.reduce(abs(matrix), axis=0))
     odd = matrix >> shift
     seen: dict[bytes, tuple[int, int]] = {}
     column: list[int] = []

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hawq_flow import tools
+from hawq_flow.images import Bits
 from hawq_flow.network import IntegerNetwork, Shape
 from hawq_flow.numeric import IntArray
 from hawq_flow.to_rtl import reader
 from hawq_flow.to_rtl.design import Rtl
 from hawq_flow.to_rtl.generate import assemble
-from hawq_flow.to_rtl.packing import Bits, pack, unpack
+from hawq_flow.to_rtl.packing import pack, unpack
 from hawq_flow.to_rtl.simulators import (
     SimulationError,
     Verilator,

@@ -8,16 +8,16 @@ totals are None with that reason: never 0, and never the sum of the rest.
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import gzip
 import hashlib
 import json
 import math
 import os
-import tempfile
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,24 @@ from hawq_flow import store, tools
 from hawq_flow.report.schema import HlsReport, Resources, Row, Timing
 from hawq_flow.to_rtl.design import SYNTHESIS_NOTE, Module, Port, Rtl
 from hawq_flow.to_rtl.figures import Figures, combined, figures_of
-from hawq_flow.to_rtl.multiplied import check_products
 from hawq_flow.to_rtl.netlist import Netlist, NetlistError, read_netlist
 from hawq_flow.to_rtl.netlist_simulator import check_interface
-from hawq_flow.to_rtl.yosys import SCRIPT_VERSION, Family, Yosys, find_yosys, peak_memory_mb, synthesis_script
+from hawq_flow.to_rtl.text_check import check_text
+from hawq_flow.to_rtl.yosys import (
+    NETLIST,
+    SCRIPT_VERSION,
+    SOURCE,
+    Family,
+    Unfinished,
+    Yosys,
+    find_yosys,
+    room,
+    synthesis_script,
+)
 
 FAMILIES = {"xc7": "7 Series", "xcup": "UltraScale+"}
 _NETLIST, _RUN = "netlist.json.gz", "run.json"
+_PRODUCT = re.compile(r"^ *wire .* \* ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -86,9 +97,10 @@ class ModuleSynthesis:
     module:
         As it was given.
     outcome, reason:
-        How Yosys ended; ``reason`` is '' when there are figures, else what is known ("not synthesized: timed out after
-        600 s"; "not counted: ..." where Yosys ended well and its netlist is not what the module says, or holds a
-        primitive or an undefined bit that this package has no meaning for).
+        How Yosys ended (FAILED as well where it left no whole netlist); ``reason`` is '' when there are figures, else
+        what is known ("not synthesized: timed out after 600 s"; "not counted: ..." where Yosys ended well and its
+        netlist is not what the module says, or holds a primitive or an undefined bit that this package has no meaning
+        for).
     figures:
         Counts of the netlist; None when there is none.
     seconds, memory_mb:
@@ -104,15 +116,14 @@ class ModuleSynthesis:
     seconds: float
     memory_mb: float | None
     reused: bool
-    _netlist: Path | bytes | None
+    _netlist: Netlist | None
 
-    @cached_property
+    @property
     def netlist(self) -> Netlist:
-        """The synthesized netlist; ``ValueError`` where there is none."""
+        """The synthesized netlist; ``ValueError`` where there are no figures, and so none that is known to be right."""
         if self._netlist is None:
             raise ValueError(f"module {self.module.name}: {self.reason}; there is no netlist")
-        packed = self._netlist.read_bytes() if isinstance(self._netlist, Path) else self._netlist
-        return read_netlist(gzip.decompress(packed), self.module.name)
+        return self._netlist
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +170,12 @@ class OpenSynthesis:
             )
         if self.reason:
             notes.append(f"no totals: {self.reason}")
+        notes += [f"passed over: {reason}" for reason in self.yosys.passed_over]
+        products = sum(len(_PRODUCT.findall(found.module.text)) for found in self.modules)
+        if self.config.dsp and not products:
+            notes.append("dsp = true has no effect: the Verilog holds no product written '*'; dsp_threshold makes some")
+        if products and not self.config.dsp:
+            notes.append(f"products written '*' are in LUTs, {products} in all: dsp = false")
         if not self.config.flatten and len(self.modules) > 1:
             notes.append("synthesized module by module: nothing is optimized across modules")
         if self.config.family == "xcup" and total is not None and total.dsp:
@@ -293,25 +310,21 @@ def _whole(rtl: Rtl) -> Module:
     ops = tuple(op for module in rtl.modules for op in module.ops)
     digest = hashlib.sha256(text.encode()).hexdigest()
     enter, leave = (Port(name, name, 1, False, 1) for name in ("valid_in", "valid_out"))
-    return Module(rtl.top, text, (enter, *rtl.inputs), (*rtl.outputs, leave), rtl.latency, ops, digest)
-
-
-class _Unfinished(Exception):
-    """Yosys did not end well: nothing is to be kept."""
-
-    def __init__(self, run: tools.Run) -> None:
-        super().__init__(run)
-        self.run = run
-
-
-class _Stopped(Exception):
-    """Another module raised: this one is not wanted any more."""
+    whole = Module(rtl.top, text, (enter, *rtl.inputs), (*rtl.outputs, leave), rtl.latency, ops, digest)
+    # A value has the same ranges wherever it enters; one that enters no module is only passed on.
+    known = {
+        port.value: ranges
+        for module in rtl.modules
+        for port, ranges in zip(module.inputs, module.input_ranges, strict=True)
+    }
+    ranges = zip(whole.inputs, whole.input_ranges, strict=True)
+    return dataclasses.replace(whole, ranges=tuple(known.get(port.value, held) for port, held in ranges))
 
 
 def _module(
     module: Module, config: RtlSynthesisConfig, yosys: Yosys, cache: Path | None, stop: threading.Event
 ) -> ModuleSynthesis:
-    script = synthesis_script(["module.v"], module.name, "netlist.json", family=config.family, dsp=config.dsp)
+    script = synthesis_script([SOURCE], module.name, NETLIST, family=config.family, dsp=config.dsp)
     reused: list[bool] = []
 
     def build(folder: Path) -> None:
@@ -326,78 +339,48 @@ def _module(
         "script_version": SCRIPT_VERSION,
         "yosys": f"{yosys.flavour} {yosys.version}",
     }
-    source: Path | bytes
     try:
         if cache is None:
-            source, run = _run_yosys(module, script, config, yosys, stop)
+            packed, run = _run_yosys(module, script, config, yosys, stop)
         else:
             folder = cache / f"{module.name}-{store.canonical_digest(depends)[:16]}"
-            kept = store.make(folder, "open synthesis", depends, build, on_reuse=lambda: reused.append(True))
-            source, run = kept.file(_NETLIST), kept.json(_RUN)
-    except _Unfinished as unfinished:
-        ended = unfinished.run
-        return ModuleSynthesis(module, ended.outcome, _reason(ended), None, ended.seconds, None, False, None)
-    packed = source if isinstance(source, bytes) else source.read_bytes()
-    figures, reason = None, ""
+            with room():
+                kept = store.make(folder, "open synthesis", depends, build, on_reuse=lambda: reused.append(True))
+            packed, run = kept.file(_NETLIST).read_bytes(), kept.json(_RUN)
+    except Unfinished as why:
+        return ModuleSynthesis(module, why.outcome, f"not synthesized: {why}", None, why.seconds, None, False, None)
+    netlist, figures, reason = None, None, ""
     try:
-        netlist = read_netlist(gzip.decompress(packed), module.name)
-        check_interface(module, netlist)
-        if netlist.dsps:
-            check_products(module, netlist)
-        figures = figures_of(netlist)
+        found = read_netlist(gzip.decompress(packed), module.name)
+        check_interface(module, found)
+        check_text(module, found)
+        netlist, figures = found, figures_of(found)
     except NetlistError as error:
         reason = f"not counted: {error}"
     return ModuleSynthesis(
-        module, tools.Outcome.OK, reason, figures, run["seconds"], run["memory_mb"], bool(reused), source
+        module, tools.Outcome.OK, reason, figures, run["seconds"], run["memory_mb"], bool(reused), netlist
     )
 
 
 def _run_yosys(
     module: Module, script: str, config: RtlSynthesisConfig, yosys: Yosys, stop: threading.Event
 ) -> tuple[bytes, dict[str, Any]]:
-    """The compressed netlist (what is read of it) and seconds and memory; ``_Unfinished`` where Yosys fails."""
-
-    def listen(_line: str) -> None:
-        if stop.is_set():
-            raise _Stopped
-
-    if stop.is_set():
-        raise _Stopped
-    with tempfile.TemporaryDirectory(prefix="hawq-flow-yosys-") as name:
-        folder = Path(name)
-        (folder / "module.v").write_text(module.text)
-        run = yosys.run(
-            script,
-            folder,
-            time_limit_s=config.time_limit_s,
-            memory_limit_gb=config.memory_limit_gb,
-            progress=listen,
-        )
-        output = folder / "netlist.json"
-        if not run.ok or not output.is_file():
-            raise _Unfinished(run)
-        log = run.log.read_text(errors="replace")
-        data = json.loads(output.read_bytes())["modules"][module.name]
+    """The compressed netlist (what is read of it) and seconds and memory; errors as :meth:`Yosys.module`."""
+    found = yosys.module(
+        module.text,
+        module.name,
+        script,
+        time_limit_s=config.time_limit_s,
+        memory_limit_gb=config.memory_limit_gb,
+        stop=stop,
+    )
     kept = {
-        "ports": data["ports"],
+        "ports": found.json["ports"],
         "cells": {
-            cell: {key: found[key] for key in ("type", "parameters", "connections")}
-            for cell, found in data["cells"].items()
+            name: {key: cell[key] for key in ("type", "parameters", "connections")}
+            for name, cell in found.json["cells"].items()
         },
     }
     text = json.dumps({"modules": {module.name: kept}}, separators=(",", ":"))
-    return gzip.compress(text.encode(), 4, mtime=0), {
-        "seconds": round(run.seconds, 3),
-        "memory_mb": peak_memory_mb(log),
-    }
-
-
-def _reason(run: tools.Run) -> str:
-    """Why a module is not synthesized, in one line."""
-    if run.outcome is tools.Outcome.TIMED_OUT:
-        return f"not synthesized: timed out after {run.seconds:.0f} s; raise time_limit_s"
-    if run.outcome is tools.Outcome.OUT_OF_MEMORY:
-        return f"not synthesized: out of memory{f' ({run.cause})' if run.cause else ''}; raise memory_limit_gb"
-    errors = [line for line in run.tail.splitlines() if "ERROR" in line or "Error" in line]
-    said = (errors or run.tail.splitlines() or ["nothing in its log"])[-1].strip()
-    return f"not synthesized: Yosys {run.outcome.value.replace('_', ' ')} (exit code {run.exit_code}): {said}"
+    run = {"seconds": round(found.seconds, 3), "memory_mb": found.memory_mb}
+    return gzip.compress(text.encode(), 4, mtime=0), run

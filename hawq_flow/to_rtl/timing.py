@@ -66,7 +66,7 @@ def depth(netlist: Netlist) -> Depth:
         items = level[level < nodes]
         if len(items):
             kind, pins, output = netlist.kind[items], netlist.pins[items], netlist.output[items]
-            used = np.arange(pins.shape[1])[None] < netlist.arity[items][:, None]
+            used = netlist.used[items]
             register = kind == Kind.FLIP_FLOP
             is_carry = (kind == Kind.CARRY_OUT) | (kind == Kind.CARRY_SUM)
             chained = is_carry[:, None] & (np.arange(pins.shape[1]) == 1) & from_carry[pins]
@@ -87,7 +87,7 @@ def depth(netlist: Netlist) -> Depth:
             ns[output] = np.where(register, CLOCK_TO_Q_NS, reached_ns)
         for item in level[level >= nodes]:
             dsp = netlist.dsps[item - nodes]
-            reads = [net for nets, _ in dsp.ways for net in nets]
+            reads = dsp.reads
             into, before = int(levels[reads].max()), float(ns[reads].max()) + ROUTE_NS
             registered = max(registers for _, registers in dsp.ways) > 0
             out = list(dsp.outputs + dsp.cascade)

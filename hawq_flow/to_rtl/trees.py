@@ -25,7 +25,8 @@ import numpy as np
 
 from hawq_flow.numeric import IntArray
 from hawq_flow.to_rtl.adders import Term, widths
-from hawq_flow.to_rtl.forms import Forms, width
+from hawq_flow.to_rtl.circuit import width
+from hawq_flow.to_rtl.forms import Forms
 
 NEVER = np.iinfo(np.int64).max
 

@@ -58,8 +58,7 @@ def check_top(network: IntegerNetwork, rtl: Rtl) -> None:
 def _holds(network: IntegerNetwork, port: Port) -> None:
     """The port has the value's elements, and bits for its range."""
     value = network.values[port.value]
-    low = -(1 << (port.bits - 1)) if port.signed else 0
-    high = low + (1 << port.bits) - 1
+    low, high = port.range
     if port.elements != np.prod(value.shape) or value.low.min() < low or value.high.max() > high:
         raise WiringError(
             f"port {port.name} has {port.elements} elements from {low} to {high}; {port.value} has "

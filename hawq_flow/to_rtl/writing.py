@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -28,15 +29,26 @@ def write(rtl: Rtl, folder: Path | str) -> Path:
         )
     work = tools.fresh_folder(target.parent, f".{target.name}")
     try:
-        for name, text in sources(rtl).items():
+        for name, text in _files(rtl).items():
             (work / name).write_text(text)
-        (work / MANIFEST).write_text(json.dumps(manifest(rtl), indent=1) + "\n")
         work.chmod(0o755)
         os.rename(work, target)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
     return target
+
+
+def written(rtl: Rtl, folder: Path | str) -> bool:
+    """Whether a folder is what :func:`write` makes of this design: its files with its bytes, and nothing else."""
+    place, files = Path(folder), {name: text.encode() for name, text in _files(rtl).items()}
+    if not place.is_dir() or {path.name for path in place.iterdir()} != set(files):
+        return False
+    return all((place / name).is_file() and (place / name).read_bytes() == held for name, held in files.items())
+
+
+def _files(rtl: Rtl) -> dict[str, str]:
+    return {**sources(rtl), MANIFEST: json.dumps(manifest(rtl), indent=1) + "\n"}
 
 
 def sources(rtl: Rtl) -> dict[str, str]:
@@ -82,13 +94,4 @@ def _module(module: Module) -> dict[str, Any]:
 
 
 def _ports(ports: Sequence[Port]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": port.name,
-            "value": port.value,
-            "bits": port.bits,
-            "signed": port.signed,
-            "elements": port.elements,
-        }
-        for port in ports
-    ]
+    return [dataclasses.asdict(port) for port in ports]
