@@ -93,8 +93,13 @@ def test_a_file_is_checked_imported_repaired_and_exported(
     assert f"{repaired}: an equal model in integers that hls4ml imports" in capsys.readouterr().out
     assert _main(monkeypatch, "check", str(repaired)) == 0
     out = tmp_path / "run"
-    assert _main(monkeypatch, "import", str(file), "--out", str(out), "--rows", "50", "--quiet") == 0
-    assert "0 mismatches on 50 samples" in capsys.readouterr().out
+    arguments = ["import", str(file), "--out", str(out), "--rows", "50", "--project", "mine", "--handover", "--quiet"]
+    assert _main(monkeypatch, *arguments) == 0
+    said = capsys.readouterr().out
+    assert "0 mismatches on 50 samples" in said
+    assert "mine.tar.gz: 0." in said
+    assert _main(monkeypatch, "handover", "--check", str(out / "mine.tar.gz")) == 0
+    assert "vectors: 50 rows of outputs" in capsys.readouterr().out
     for form in ("qonnx", "onnx", "qcdq", "finn"):
         written = tmp_path / f"{form}.onnx"
         arguments = ["export", str(out / "network/model"), "--as", form, "-o", str(written), "--rows", "20"]

@@ -14,9 +14,10 @@ import pytest
 import torch
 from nbclient import NotebookClient
 
-from hawq_flow import equality, prove, quality, store, to_onnx
+from hawq_flow import equality, handover, prove, quality, store, to_onnx
 from hawq_flow.config import ConfigError, Experiment, HlsStage, OnnxConfig, load
 from hawq_flow.flow import STAGES, Flow, FlowError
+from hawq_flow.flow.handover import experiment_of, of_run
 from hawq_flow.interpret import run as interpret
 from hawq_flow.network import IntegerNetwork
 from hawq_flow.numeric import Rounding
@@ -102,6 +103,39 @@ def test_reported_accuracy_is_that_of_the_saved_integers(finished: tuple[Flow, R
     counts = np.array(report["confusion"]["counts"])
     assert counts.sum() == report["samples"]
     assert np.trace(counts) / counts.sum() == pytest.approx(report["plans"]["mixed"]["accuracy"], abs=1e-12)
+
+
+def test_a_plan_is_handed_over(finished: tuple[Flow, Recorder], tmp_path: Path) -> None:
+    flow, _ = finished
+    with pytest.raises(FlowError, match="handover: no plan 'int9'; the experiment has "):
+        of_run(flow, "int9")
+    contents = of_run(flow, "mixed", rows=20)
+    assert contents.name == "tiny-mixed"
+    assert contents.count == 20
+    assert list(contents.projects) == ["Vitis"]
+    assert contents.without_rtl == "the plan is none of [rtl] in the experiment"
+    assert contents.certificate == flow.equality("mixed").json("equality.json")
+    assert contents.result is not None
+    assert contents.result["test_accuracy"] == flow.qat("mixed").json("result.json")["test_accuracy"]
+    assert np.array_equal(contents.rows["x"], contents.network.inputs[0].integers(flow.split.test.x[:20]))
+    found = handover.check(handover.write(contents, tmp_path / "tiny.tar.gz"))
+    assert found.network == flow.network("mixed").digest
+
+
+def test_an_experiment_is_found_by_its_firmware(tmp_path: Path) -> None:
+    assert experiment_of(TINY) == TINY
+    assert experiment_of(TINY.parent) == TINY.parent
+    with pytest.raises(FlowError, match="no such file or folder; give an experiment's TOML, or its firmware folder"):
+        experiment_of(tmp_path / "none")
+    own = tmp_path / "experiments" / "own" / "experiment.toml"
+    own.parent.mkdir(parents=True)
+    text = TINY.read_text().replace("[firmware]", '[firmware]\nfolder = "../../firmware/own"')
+    own.write_text(text)
+    (tmp_path / "firmware" / "own").mkdir(parents=True)
+    (tmp_path / "firmware" / "other").mkdir()
+    assert experiment_of(tmp_path / "firmware" / "own") == own
+    with pytest.raises(FlowError, match="no experiment near it has it as"):
+        experiment_of(tmp_path / "firmware" / "other")
 
 
 def test_mixed_plan_keeps_its_budget(finished: tuple[Flow, Recorder]) -> None:

@@ -181,6 +181,9 @@ def import_(
     ] = "io_parallel",
     strategy: Annotated[Literal["Latency", "Resource"], typer.Option(help="hls4ml's strategy.")] = "Latency",
     reuse_factor: Annotated[int, typer.Option(help="How often a multiplier is used for one inference.")] = 1,
+    hand_over: Annotated[
+        bool, typer.Option("--handover", help="Also write the bundle for an FPGA team, PROJECT.tar.gz in the folder.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print results only.")] = False,
 ) -> None:
     """Take in another tool's quantized ONNX file: integers, exports, HLS projects, all proved equal.
@@ -190,6 +193,7 @@ def import_(
     """
     import torch
 
+    from hawq_flow.flow.handover import of_import
     from hawq_flow.flow.importing import Import, ImportConfig
     from hawq_flow.to_hls import HlsConfig
 
@@ -220,7 +224,10 @@ def import_(
     if folder.exists() and not folder.is_dir():
         fail(f"{folder}: is a file; --out names a folder")
     with RichReporter(quiet=quiet) as reporter:
-        Import(config, folder, reporter).run()
+        imported = Import(config, folder, reporter)
+        imported.run()
+        if hand_over:
+            handover.write(of_import(imported, project), folder, reporter)
 
 
 @app.command()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hawq_flow.cli.terminal import RichReporter, fail
+from hawq_flow.reporter import Reporter
+
+if TYPE_CHECKING:
+    from hawq_flow.handover import Contents
 
 
 def handover(
@@ -65,10 +69,17 @@ def handover(
         for name in names:
             with locked(flow.out / "run", waiting=lambda: reporter.warning(f"another run is at work in {flow.out}")):
                 contents = of_run(flow, name, rows=rows, layer_rows=layer_rows)
-            target = (out or flow.firmware_folder) / f"{contents.name}{bundles.SUFFIX}"
-            bundles.write(contents, target, tell=partial(reporter.stage, contents.name))
-            size = target.stat().st_size / 2**20
-            reporter.result(f"{target}: {size:.1f} MiB, {contents.count:,} rows, proved by its own verify.sh")
+            write(contents, out or flow.firmware_folder, reporter)
+
+
+def write(contents: Contents, folder: Path, reporter: Reporter) -> None:
+    """Write one bundle into a folder, and say so."""
+    from hawq_flow import handover as bundles
+
+    target = folder / f"{contents.name}{bundles.SUFFIX}"
+    bundles.write(contents, target, tell=partial(reporter.stage, contents.name))
+    size = target.stat().st_size / 2**20
+    reporter.result(f"{target}: {size:.1f} MiB, {contents.count:,} rows, proved by its own verify.sh")
 
 
 COMMANDS = {"handover": handover}

@@ -126,7 +126,7 @@ _NO_HLS = r"""case " $only " in *" hls "*) skip "hls: this bundle has no HLS pro
 """
 _VERILOG = r"""if wanted verilog; then
     simulator=
-    if command -v verilator >/dev/null 2>&1; then
+    if command -v verilator >/dev/null 2>&1 || command -v verilator_bin >/dev/null 2>&1; then
         simulator=verilator
     elif command -v iverilog >/dev/null 2>&1 && command -v vvp >/dev/null 2>&1; then
         simulator=icarus
