@@ -9,8 +9,10 @@ report of an earlier run. So every run here
   time is up or the memory is, and also when the leader has ended and left children behind. (One that makes a session
   of its own *and* empties its environment is not found.);
 * ends with this process, however that ends: a guard, a shell of its own session, waits for the end of a pipe that this
-  process holds open, and then kills the run's group. SIGTERM, SIGHUP and SIGKILL so need no handlers;
-* writes stdout and stderr to one log file, whose lines are told as they come; the outcome carries its tail;
+  process holds open, and then kills the run's group and every process with the mark. SIGTERM, SIGHUP and SIGKILL so
+  need no handlers;
+* writes stdout and stderr to one log file, whose lines are told as they come; the outcome carries its tail. A log that
+  the tool removed is written again;
 * ends as exactly one :class:`Outcome`. Nothing is raised for a tool that fails; :meth:`Run.require` is there for it.
 
 The memory limit is on what all of a run's processes hold together: the sum of their resident sets, and where that is
@@ -34,6 +36,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 GRACE_S = 2.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -58,10 +61,27 @@ _LICENCE = re.compile(
 _DISK = re.compile(r"no space left on device|disk quota exceeded|file too large|\bENOSPC\b|disk (?:is )?full", re.I)
 
 
-# $1 is the run's group. Whatever ends the process that holds the pipe's other end ends this read.
+# $1 is the run's mark. The first line read is its group, and none where the process that holds the pipe's other end has
+# ended before it could tell; whatever ends that process ends the second read.
+# marked: a signal for the processes that carry the mark. The first grep is quick over all of /proc (nothing without
+# one), the second exact: a variable that is the mark, not one that has it in its value. A zombie has no environment.
 _GUARD = f"""trap '' HUP INT TERM
+read -r group
 read -r _
-kill -s TERM -- "-$1" && sleep {GRACE_S:g} && kill -s KILL -- "-$1"
+mark=$1
+marked() {{
+    found=1
+    for file in $(grep -lsF -e "$mark" /proc/[0-9]*/environ); do
+        pid=${{file#/proc/}}
+        tr '\\n\\000' '\\001\\n' <"$file" | grep -qxF -e "$mark" && kill -s "$1" "${{pid%/environ}}" && found=0
+    done
+    return $found
+}}
+[ -z "$group" ] || kill -s TERM -- "-$group" || group=
+marked TERM
+sleep {GRACE_S:g}
+[ -z "$group" ] || kill -s KILL -- "-$group"
+for round in 1 2 3 4 5 6 7 8 9 10; do marked KILL || exit; done  # one may have made another before it was seen
 """
 
 
@@ -233,9 +253,11 @@ def run(
         return Run(arguments, Outcome.MISSING, None, 0.0, log_path, "")
     with contextlib.ExitStack() as stack:
         log_file = stack.enter_context(log_path.open("wb"))
+        said = stack.enter_context(log_path.open("rb"))
         source = stack.enter_context(Path(stdin).open("rb")) if stdin is not None else subprocess.DEVNULL
         sink = stack.enter_context(Path(stdout).open("wb")) if stdout is not None else log_file
         mark = uuid.uuid4().hex
+        guard = stack.enter_context(_guard(mark, hold))  # before the program, and until it has been ended here
         try:
             process = subprocess.Popen(
                 arguments,
@@ -249,23 +271,27 @@ def run(
         except OSError as error:  # found, but not something the system can start
             return Run(arguments, Outcome.FAILED, None, 0.0, log_path, "", f"cannot be started: {error}")
         try:
-            with _guard(process.pid, hold):
-                code, ended, cause = _watch(process, mark, timeout_s, memory_bytes, log_path, progress, stop)
+            os.write(guard, f"{process.pid}\n".encode())
+            code, ended, cause = _watch(process, mark, timeout_s, memory_bytes, said, progress, stop)
         finally:
             # Also on success and on KeyboardInterrupt: no child of the tool outlives the call.
             _end_group(process, mark, gently=process.poll() is None)
-    seconds = time.monotonic() - started
-    tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-TAIL_LINES:])
+            _restore(log_path, said)
+        seconds = time.monotonic() - started
+        tail = "\n".join(_all_of(said).decode(errors="replace").splitlines()[-TAIL_LINES:])
     return Run(arguments, ended or outcome(code, tail), code, seconds, log_path, tail, cause)
 
 
 @contextlib.contextmanager
-def _guard(group: int, hold: Sequence[int]) -> Iterator[None]:
-    """End a process group if this process ends inside the context, however it does."""
+def _guard(mark: str, hold: Sequence[int]) -> Iterator[int]:
+    """End a process group, and all that carry the mark, if this process ends inside the context, however it does.
+
+    The group is to be written, a line, to the file descriptor that is given.
+    """
     reader, writer = os.pipe()  # no child inherits them but the guard, as its standard input
     try:
         guard = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "guard", str(group)],
+            ["/bin/sh", "-c", _GUARD, "guard", f"{_MARK}={mark}"],
             stdin=reader,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -275,7 +301,7 @@ def _guard(group: int, hold: Sequence[int]) -> Iterator[None]:
             pass_fds=hold,
         )
         try:
-            yield
+            yield writer
         finally:
             guard.kill()
             guard.wait()
@@ -289,7 +315,7 @@ def _watch(
     mark: str,
     timeout_s: float,
     memory_bytes: int | None,
-    log: Path,
+    log: BinaryIO,
     progress: Callable[[str], None] | None,
     stop: threading.Event | None,
 ) -> tuple[int | None, Outcome | None, str]:
@@ -324,20 +350,34 @@ def _watch(
 class _Lines:
     """The lines of a file that is still being written, each once."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._offset, self._rest = path, 0, b""
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._rest = file, b""
 
     def read(self, *, finished: bool) -> list[str]:
         """Lines that are new since the last call; with ``finished`` also one without a line end."""
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            new = file.read()
-        self._offset += len(new)
+        new = self._file.read()
         *whole, self._rest = (self._rest + new).split(b"\n")
         if finished and self._rest:
             whole.append(self._rest)
             self._rest = b""
         return [line.decode(errors="replace").rstrip("\r") for line in whole]
+
+
+def _all_of(file: BinaryIO) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+def _restore(path: Path, said: BinaryIO) -> None:
+    """Write a log again where the program removed it, or put something else in its place."""
+    log = os.fstat(said.fileno())
+    with contextlib.suppress(OSError):
+        there = path.lstat()
+        if (there.st_dev, there.st_ino) == (log.st_dev, log.st_ino):
+            return
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_all_of(said))
 
 
 def _members(group: int, mark: str) -> Iterator[int]:
@@ -373,10 +413,16 @@ def _kib(path: str, key: str) -> int:
 
 def _end_group(process: subprocess.Popen[bytes], mark: str, gently: bool) -> None:
     """End every process of a run: SIGTERM and a grace period when the leader still runs, then SIGKILL."""
-    if gently:
-        _signal_group(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # SIGKILL follows either way
-            process.wait(timeout=GRACE_S)
+    try:
+        if gently:
+            _signal_group(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # SIGKILL follows either way
+                process.wait(timeout=GRACE_S)
+    finally:
+        _kill(process, mark)  # also where another Ctrl-C ends the waiting
+
+
+def _kill(process: subprocess.Popen[bytes], mark: str) -> None:
     _signal_group(process.pid, signal.SIGKILL)
     process.wait()
     for _ in range(100):  # one that left the group may have made another before it was seen

@@ -106,5 +106,6 @@ def contents(
         "rtl": generate(network) if verilog else None,
         "part": "xcu250-figd2104-2L-e",
         "clock_period_ns": 5.0,
+        "drawn": 14,
     }
     return Contents(network=network, **(whole | given))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import onnx
@@ -55,7 +56,7 @@ def test_run_and_show(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     shown = runner.invoke(cli.app, ["show", str(tmp_path / "data")])
     assert shown.exit_code == 0
-    assert "artifact of stage data" in shown.output
+    assert "artifact of stage data" in " ".join(shown.output.split())
     assert "data.json" in shown.output
     (tmp_path / "data" / "data.json").write_text("{}")
     with pytest.raises(store.StoreError, match="changed since it was made"):
@@ -99,7 +100,7 @@ def test_a_file_is_checked_imported_repaired_and_exported(
     assert "0 mismatches on 50 samples" in said
     assert "mine.tar.gz: 0." in said
     assert _main(monkeypatch, "handover", "--check", str(out / "mine.tar.gz")) == 0
-    assert "vectors: 50 rows of outputs" in capsys.readouterr().out
+    assert re.search(r"vectors: 1,\d\d\d rows of outputs", capsys.readouterr().out)
     for form in ("qonnx", "onnx", "qcdq", "finn"):
         written = tmp_path / f"{form}.onnx"
         arguments = ["export", str(out / "network/model"), "--as", form, "-o", str(written), "--rows", "20"]

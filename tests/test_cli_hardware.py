@@ -189,10 +189,35 @@ def test_projects_are_built_packed_and_collected(
     assert "csynth: lut" in text
     pack = tmp_path / "pack"
     assert "hls collect" in done("hls", "pack", project, "-o", pack)
+    assert (
+        done("hls", "build", tmp_path).count("csynth (Vitis HLS 2022.2): ok") == 2
+    )  # told, and summed up: one project
+    assert "no HLS project there or below (packs and results do not count)" in failed("hls", "build", pack)
     assert (pack / "build.sh").is_file()
     assert "csynth: not run" in failed("hls", "collect", pack, tmp_path / "hls")
     subprocess.run(["./build.sh"], cwd=pack, check=True, timeout=60)
     assert "csynth: lut 400" in done("hls", "collect", pack, tmp_path / "hls")
+
+
+def test_a_simulation_has_a_latency_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "bin", monkeypatch)
+    small = fake_vendor.project(tmp_path / "my.synthesis.d" / "project")
+    text = done("hls", "build", small, "--step", "csynth", "--step", "cosim")
+    assert "    cosim: latency 9 cycles\n" in text
+    assert "    csynth: lut 400, ff 220, dsp 3, bram18 0, uram 0, latency 9 cycles\n" in text
+
+
+def test_a_project_that_cannot_be_built_leaves_the_others_their_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "bin", monkeypatch)
+    for name in ("a", "b"):
+        fake_vendor.project(tmp_path / name / "project")
+    (tmp_path / "a" / "project.synthesis" / "csynth").mkdir(parents=True)
+    (tmp_path / "a" / "project.synthesis" / "csynth" / "mine").touch()  # nothing of ours to write over
+    said = failed("hls", "build", tmp_path)
+    assert f"{tmp_path}/b/project: csynth (Vitis HLS 2022.2): ok csynth: lut 400" in said
+    assert f"error: 1 steps or projects did not end well. First: {tmp_path}/a/project: not built: " in said
 
 
 def test_estimates_are_calibrated_on_collected_reports(

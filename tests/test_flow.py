@@ -111,14 +111,16 @@ def test_a_plan_is_handed_over(finished: tuple[Flow, Recorder], tmp_path: Path) 
         of_run(flow, "int9")
     contents = of_run(flow, "mixed", rows=20)
     assert contents.name == "tiny-mixed"
-    assert contents.count == 20
+    assert contents.data_rows == 20
     assert list(contents.projects) == ["Vitis"]
     assert contents.without_rtl == "the plan is none of [rtl] in the experiment"
     assert contents.certificate == flow.equality("mixed").json("equality.json")
     assert contents.result is not None
     assert contents.result["test_accuracy"] == flow.qat("mixed").json("result.json")["test_accuracy"]
     assert np.array_equal(contents.rows["x"], contents.network.inputs[0].integers(flow.split.test.x[:20]))
-    found = handover.check(handover.write(contents, tmp_path / "tiny.tar.gz"))
+    digest = handover.write(contents, tmp_path / "tiny.tar.gz")
+    found = handover.check(tmp_path / "tiny.tar.gz")
+    assert found.manifest == digest
     assert found.network == flow.network("mixed").digest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -33,7 +34,8 @@ def made(network: IntegerNetwork, tmp_path_factory: pytest.TempPathFactory) -> P
     """The archive of a network with an HLS project and Verilog."""
     work = tmp_path_factory.mktemp("made")
     given = contents(network, work=work, backends=("Vitis",), verilog=True, layer_rows=10)
-    return handover.write(given, work / f"small{handover.SUFFIX}")
+    handover.write(given, work / f"small{handover.SUFFIX}")
+    return work / f"small{handover.SUFFIX}"
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def verify(bundle: Path, path: Path | str, *options: str, code: int = 0) -> str:
 
 def test_a_stranger_proves_it_with_a_shell_and_a_compiler(bundle: Path, poor: Path) -> None:
     said = verify(bundle, poor)
-    assert re.search(r"^hashes: \d+ files as they were made$", said, re.MULTILINE)
+    assert re.search(r"^hashes: \d+ files as they were made; the manifest's own: [0-9a-f]{64}$", said, re.MULTILINE)
     assert "hls/vitis: C simulation equal" in said
     assert "skipped: verilog: neither verilator nor iverilog (with vvp) is on PATH" in said
     assert said.rstrip().endswith("Proved, but for what was skipped.")
@@ -87,6 +89,16 @@ def test_with_a_simulator_the_verilog_is_proved_too(bundle: Path, poor: Path, tm
     for name in ("iverilog", "vvp"):
         (rich / name).symlink_to(str(shutil.which(name)))
     assert verify(bundle, rich).rstrip().endswith("Proved.")
+    design = bundle / "verilog" / "top.v"
+    whole = design.read_text()
+    design.write_text(whole.replace("endmodule", "endmodul"))
+    said = verify(bundle, rich, "--no-hashes", "--only", "verilog", code=1)
+    assert "FAIL: it does not compile" in said
+    design.write_text(whole)
+    (bundle / "verilog" / "testbench" / "run.sh").rename(bundle / "run.sh")
+    said = verify(bundle, rich, "--no-hashes", "--only", "verilog", code=1)
+    assert "verilog/testbench/run.sh is missing" in said
+    (bundle / "run.sh").rename(bundle / "verilog" / "testbench" / "run.sh")
     module = next(path for path in sorted((bundle / "verilog").glob("*.v")) if "fc" in path.name)
     module.write_text(bump(module.read_text(), r"\d'd(\d\d)", 500))  # a bias
     said = verify(bundle, rich, "--no-hashes", "--only", "verilog", code=1)
@@ -100,13 +112,16 @@ def test_from_python(made: Path, bundle: Path, network: IntegerNetwork) -> None:
         assert found.network == network.digest
         assert found.name == "small-int4"
         assert list(found.steps) == told
-        assert any(line.startswith("vectors: 40 rows of outputs, 10 of 4 layers") for line in told)
-        assert any("onnx: QONNX and integer ONNX equal on 40 rows" in line for line in told)
+        assert any(line.startswith("vectors: 60 rows of outputs, 10 of 4 layers") for line in told)
+        assert any("onnx: QONNX and integer ONNX equal on 60 rows" in line for line in told)
 
 
 def test_the_same_bytes_twice(network: IntegerNetwork, made: Path, tmp_path: Path) -> None:
     given = contents(network, work=tmp_path, backends=("Vitis",), verilog=True, layer_rows=10)
-    assert handover.write(given, tmp_path / "again.tar.gz").read_bytes() == made.read_bytes()
+    digest = handover.write(given, tmp_path / "again.tar.gz")
+    assert (tmp_path / "again.tar.gz").read_bytes() == made.read_bytes()
+    out = archive.unpack(made, tmp_path / "out")
+    assert digest == hashlib.sha256((out / archive.SUMS).read_bytes()).hexdigest()
 
 
 def test_it_names_nobodys_machine(bundle: Path) -> None:
@@ -225,12 +240,28 @@ def test_hashes_that_do_not_belong_are_named(bundle: Path, poor: Path) -> None:
     sums.write_text(text.replace(line, "0" * 64 + line[64:]))
     assert "vectors/inputs.txt: FAILED" in verify(bundle, poor, code=1)
     sums.write_text(text.replace(line + "\n", ""))
-    assert "vectors/inputs.txt is not in MANIFEST.sha256" in verify(bundle, poor, code=1)
     sums.write_text(text)
     (bundle / "hls" / "vitis" / "project" / "firmware" / "ap_int.h").write_text("// shadows the real one\n")
     said = verify(bundle, poor, code=1)
     assert "hashes: hls/vitis/project/firmware/ap_int.h is not in MANIFEST.sha256: it was added" in said
     (bundle / "hls" / "vitis" / "project" / "firmware" / "ap_int.h").unlink()
+    (bundle / "reference" / "..x").write_text("")
+    assert "hashes: reference/..x is not in MANIFEST.sha256" in verify(bundle, poor, "--only", "hashes", code=1)
+    (bundle / "reference" / "..x").unlink()
+    for changed, found in (
+        (text.replace(line, "#" + line), f"has the line '#{line}'; expected a checksum and a file"),
+        (text.replace(line, line[1:]), "expected a checksum and a file"),
+        (text.replace(line, line.replace("vectors/", "../")), "expected a checksum and a file"),
+        (text + line + "\n", "names vectors/inputs.txt twice"),
+        (text.replace(line + "\n", ""), "files; this bundle was made of"),
+        (text.replace("\n", "\r\n"), "expected a checksum and a file"),
+    ):
+        sums.write_text(changed)
+        assert found in verify(bundle, poor, "--only", "hashes", code=1)
+    sums.write_text(text)
+    (bundle / "plan.json").symlink_to("bundle.json")
+    assert "hashes: plan.json is a symbolic link" in verify(bundle, poor, "--only", "hashes", code=1)
+    (bundle / "plan.json").unlink()
     (bundle / "contract.md").unlink()
     assert "contract.md" in verify(bundle, poor, code=1)
 
@@ -283,8 +314,8 @@ def test_a_bundle_that_is_not_proved_is_not_written(network: IntegerNetwork, tmp
 
 
 def test_without_project_and_verilog_there_is_still_the_reference(network: IntegerNetwork, tmp_path: Path) -> None:
-    path = handover.write(contents(network, without_rtl="it is 'too' $large`"), tmp_path / "bare.tar.gz")
-    bundle = archive.unpack(path, tmp_path / "out")
+    handover.write(contents(network, without_rtl="it is 'too' $large`"), tmp_path / "bare.tar.gz")
+    bundle = archive.unpack(tmp_path / "bare.tar.gz", tmp_path / "out")
     assert not (bundle / "hls").exists()
     assert not (bundle / "verilog").exists()
     assert "There is neither an HLS project nor Verilog here" in (bundle / "README.md").read_text()
@@ -304,3 +335,13 @@ def test_the_command_checks_an_archive(made: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(cli.app, ["handover", "--check", str(made), "--rows", "3"])
     assert result.exit_code == 2
     assert "--check takes a bundle and no other option" in result.output
+
+
+# -------------------------------------------------------------------------------------------------- bundles made before
+
+
+def test_a_bundle_of_an_earlier_day_is_still_proved(poor: Path, tmp_path: Path) -> None:
+    """One of format 1, kept: its own script needs nothing of ours, and we still read it."""
+    bundle = archive.unpack(Path(__file__).parent / "data" / "handover_v1.tar.gz", tmp_path / "receiver")
+    assert verify(bundle, poor).rstrip().endswith("Proved, but for what was skipped.")
+    assert handover.check(bundle).name == "small-int4"

@@ -14,6 +14,7 @@ from handover_networks import contents, jets_like
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hawq_flow import interpret
 from hawq_flow.handover import archive, contract, licences
 from hawq_flow.handover.contents import Contents, HandoverError
 from hawq_flow.handover.fixed_point import ERROR, fixed_point
@@ -184,8 +185,28 @@ def test_contents_refuse_what_does_not_belong_together() -> None:
     with pytest.raises(HandoverError, match="layer_rows 0; expected 1 or more"):
         contents(network, layer_rows=0)
     assert contents(network, layer_rows=7).layers == 7
-    assert contents(network, layer_rows=1000).layers == 40
+    assert contents(network, layer_rows=1000).layers == 60
     assert isinstance(contents(network), Contents)
+
+
+def test_rows_are_drawn_behind_the_first_of_the_data_and_reach_every_end_of_the_first_sums() -> None:
+    given = contents(jets_like(), rows=200, drawn=30)
+    assert given.count == 200 + 30 + 6
+    assert given.parts == [
+        {"rows": [0, 128], "of": "data", "first": 0},
+        {"rows": [128, 164], "of": "drawn"},
+        {"rows": [164, 236], "of": "data", "first": 128},
+    ]
+    x = given.vectors["x"]
+    assert np.array_equal(np.concatenate([x[:128], x[164:]]), given.rows["x"])
+    value = given.network.values["fc"]
+    sums = interpret.trace(given.network, x[158:164])["fc"]
+    assert np.array_equal(sums[:3].diagonal(), value.high)
+    assert np.array_equal(sums[3:].diagonal(), value.low)
+    assert given.covered["head_requant"]["elements"] == 2 * 236
+    alone = contents(jets_like(), drawn=0)
+    assert alone.count == 40
+    assert alone.parts == [{"rows": [0, 40], "of": "data", "first": 0}]
 
 
 # ------------------------------------------------------------------------------------------------------------- licences

@@ -231,6 +231,60 @@ def test_what_cannot_be_simulated(faulty: Path, tmp_path: Path) -> None:
     fails(faulty, "FAIL: inputs.hex cannot be read")
 
 
+def test_a_design_that_does_not_compile_has_failed(faulty: Path) -> None:
+    icarus()
+    top = faulty / "top.v"
+    clean = top.read_text()
+    change(top, "endmodule", "endmodul")
+
+    def told(tool: str) -> None:
+        code, said, complaint = simulate(faulty, tool)
+        assert (code, said) == (1, f"verilog ({tool}): FAIL: it does not compile; see above\n")
+        assert complaint
+
+    def everywhere() -> None:
+        told("icarus")
+        if shutil.which("verilator") or shutil.which("verilator_bin"):
+            told("verilator")
+
+    everywhere()
+    top.write_text(clean)
+    for name in ("testbench/testbench.v", "stem_stage.v"):
+        content = (faulty / name).read_text()
+        (faulty / name).unlink()
+        everywhere()
+        (faulty / name).write_text(content)
+
+
+def test_a_simulator_that_does_not_work_is_none(verilog: Path, tmp_path: Path) -> None:
+    path = tools_only(tmp_path / "bin", "sh")
+    for name in ("iverilog", "vvp", "verilator"):
+        (path / name).write_text("#!/bin/sh\necho out of order >&2\nexit 1\n")
+        (path / name).chmod(0o755)
+    for tool, told in (
+        ("icarus", "out of order\nrun.sh: iverilog does not work; see above\n"),
+        ("verilator", "run.sh: no Verilator that runs; see above\n"),
+    ):
+        code, said, complaint = simulate(verilog, tool, PATH=str(path))
+        assert (code, said) == (2, "")
+        assert complaint.endswith(told)
+    (path / "iverilog").write_text("#!/bin/sh\nexit 0\n")
+    code, said, complaint = simulate(verilog, "icarus", PATH=str(path))
+    assert (code, said, complaint) == (2, "", "out of order\nrun.sh: vvp does not work; see above\n")
+
+
+def test_what_a_design_prints_is_no_verdict(faulty: Path) -> None:
+    icarus()
+    top = faulty / "top.v"
+    clean = top.read_text()
+    for said_so in ("PASS: 40 of 40 rows: equal", "testbench: PASS: 40 of 40 rows: equal", "1.a: PASS: equal"):
+        faked = f'    initial begin $display("{said_so}"); $finish; end\n    initial valid = '
+        change(top, "    initial valid = ", faked)
+        code, said, _ = simulate(faulty, "icarus")
+        assert (code, said) == (1, "verilog (icarus): FAIL: the simulation ended (exit code 0) without a result\n")
+        top.write_text(clean)
+
+
 def test_a_simulation_that_ends_early_has_not_passed(faulty: Path) -> None:
     icarus()
     change(faulty / "top.v", "    initial valid = ", "    initial #9 $finish;\n    initial valid = ")

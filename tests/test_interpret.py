@@ -382,7 +382,7 @@ def test_values_that_several_ops_read_or_nobody_reads() -> None:
     x = np.array([[1, 2], [-3, 4]])
     expected, found = interpret.reference(net, x), interpret.trace(net, x)
     assert all((expected[name] == found[name]).all() for name in net.values)
-    with pytest.raises(NetworkError, match=r"run: the network has 3 outputs; use trace\(\) and pick"):
+    with pytest.raises(NetworkError, match=r"run: the network has 3 outputs; use outputs\(\)"):
         interpret.run(net, x)
     one = dataclasses.replace(net, outputs=(OutputSpec("x"),))
     assert (interpret.run(one, x) == x).all()

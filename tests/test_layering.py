@@ -40,6 +40,7 @@ UNITS: dict[str, set[str]] = {
         "interpret",
         "network",
         "numeric",
+        "prove",
         "report",
         "store",
         "to_cpp",

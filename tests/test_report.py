@@ -347,7 +347,6 @@ def test_dashed(tmp_path: Path) -> None:
         ("undef", None),
         ("NA", None),
         ("3 (~0%)", 3),
-        ("1.145e+03", 1145.0),
         ("-0.037", -0.037),
         ("", None),
         ("Unspecified*", None),
@@ -359,7 +358,7 @@ def test_numbers(cell: str, value: float | None) -> None:
 
 
 def test_numbers_that_are_none() -> None:
-    for cell in ("<0.001", "12a", "1 2", "~0", "1,30", "0,549", "1,543", "1,234.5"):
+    for cell in ("<0.001", "12a", "1 2", "~0", "1,30", "0,549", "1,543", "1,234.5", "1e3", "1.145e+03", "١٢", "１２"):
         with pytest.raises(ValueError, match="no number"):
             number(cell)
     with pytest.raises(ValueError, match="no whole number"):
@@ -388,7 +387,7 @@ def test_durations(cell: str, value: float | None) -> None:
 
 
 def test_durations_that_are_none() -> None:
-    for cell in ("5 minutes", "5,0 ns", "1.2.3"):
+    for cell in ("5 minutes", "5,0 ns", "1.2.3", "1e3", "٣.٥ ns"):
         with pytest.raises(ValueError, match="no duration"):
             nanoseconds(cell)
     with pytest.raises(ValueError, match="is below 0"):
@@ -397,9 +396,9 @@ def test_durations_that_are_none() -> None:
 
 
 @pytest.mark.parametrize("parse", [number, count, whole, nanoseconds, slack])
-@pytest.mark.parametrize("cell", ["1e999", "1e999999"])
+@pytest.mark.parametrize("cell", ["1e+999", "1e+999999", "9" * 400, "9" * 400 + ".5"])
 def test_figures_that_no_tool_prints(parse: Callable[[str], object], cell: str) -> None:
-    with pytest.raises(ValueError, match=r"beyond any that a tool prints|no duration"):
+    with pytest.raises(ValueError, match=r"beyond any that a tool prints|no duration|is no number"):
         parse(cell)
 
 

@@ -59,6 +59,44 @@ def test_what_cannot_be_below_0(tmp_path: Path, text: str, old: str, new: str) -
     assert "expected a figure that is not below 0, or a mark that there is none" in message
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("<LUT>4207<", "<LUT>1e3<", "found LUT '1e3'"),
+        ("<LUT>4207<", "<LUT>٤٢٠٧<", "found LUT '٤٢٠٧'"),
+        ("<Worst-caseLatency>9<", "<Worst-caseLatency>1e1<", "found Worst-caseLatency '1e1'"),
+        ("<EstimatedClockPeriod>4.321", "<EstimatedClockPeriod>٤.٣٢١", "EstimatedClockPeriod '٤.٣٢١'"),
+    ],
+)
+def test_what_python_takes_for_a_number_and_no_tool_prints(tmp_path: Path, old: str, new: str, found: str) -> None:
+    text = texts.csynth_xml()
+    assert old in text
+    message = refused(tmp_path, "csynth.xml", text.replace(old, new, 1))
+    assert f"{found}; expected a figure, or a mark that there is none" in message
+
+
+@pytest.mark.parametrize("layout", ["old", "new"])
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        ("    * Summary: ", "    + Detail: ", "expected * Summary: of + Latency"),
+        ("    +---", "    + Detail: ", "expected a table under + Latency, * Summary:"),
+    ],
+)
+def test_a_table_of_instances_is_not_the_tops(
+    tmp_path: Path, layout: str, start: str, stop: str, expected: str
+) -> None:
+    """A hole where the latency of the top stood: the table of latencies that follows is of its instances."""
+    one = [("dense_U0", "dense")]  # a table of one row, as the top's is
+    lines = texts.csynth_rpt(layout=layout, version="2018.3", instances=one).split("\n")
+    latency = next(i for i, line in enumerate(lines) if line.startswith("+ Latency"))
+    first = next(i for i in range(latency, len(lines)) if lines[i].startswith(start))
+    last = lines.index(stop, first)
+    message = refused(tmp_path, "net_csynth.rpt", "\n".join(lines[:first] + lines[last:]))
+    assert expected in message
+    assert f"line {first}: found " in message  # the last line before the hole
+
+
 def without(text: str, *starts: str) -> str:
     """The text without the first line that begins so, of each of ``starts``."""
     lines = text.split("\n")

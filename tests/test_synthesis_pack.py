@@ -16,6 +16,7 @@ from fake_vendor import DIGEST, config, hearing, project, tool
 
 from hawq_flow import store
 from hawq_flow.synthesis import Outcome, SynthesisError, build, collect, pack, reports
+from hawq_flow.synthesis.project import find
 
 STEPS = ("csynth", "cosim", "export", "synthesis", "implementation")
 
@@ -74,6 +75,25 @@ def test_pack_build_collect(there: Path) -> None:
     assert again.require().reports == found.reports
     other = build(there / "run/hls/mixed/vitis/project", config(there, steps=STEPS, **nowhere, flatten="none"))
     assert [step.outcome.value for step in other.steps] == ["ok", "ok", "ok", "missing tool", "not run"]
+
+
+def test_projects_are_found_by_what_they_are(tmp_path: Path) -> None:
+    """Not in packs, results and hidden folders; whatever the folders above are called."""
+    top = tmp_path / ".hidden" / "my.synthesis.d"
+    one = project(top / "old.synthesis" / "b" / "project")
+    two = project(top / "run" / "a" / "project")
+    tool(tmp_path / "bin", "vitis_hls")
+    assert build(two, config(tmp_path, keep_work=True)).ok  # results, and a hidden folder with a copy
+    assert (two.parent / "project.synthesis/csynth/hawq_flow.json").is_file()
+    assert list(two.parent.glob(".project.synthesis-*/csynth-*/hawq_flow.json"))
+    packed = pack([two], top / "run" / "pack", config(tmp_path))
+    project(packed / "work" / "project" / "csynth.1.2")  # what build.sh leaves of a step that failed
+    (top / "run" / "pack.json").write_text("{}")  # no pack by itself
+    assert find(top) == [one, two]
+    assert find(two) == [two]
+    assert find(packed) == []
+    with pytest.raises(SynthesisError, match=r"of the network abababababab; .* has projects of none"):
+        collect(packed, packed)  # it is no run
 
 
 def test_a_pack_has_the_same_bytes_every_time_and_no_path_of_this_machine(built: Path, tmp_path: Path) -> None:

@@ -565,6 +565,32 @@ def test_more_layers_than_inputs_is_exit_code_2(checked: Checked) -> None:
     assert checked.check("vectors") == (2, "check: vectors/layers: 6 rows; vectors/inputs.txt has 5\n")
 
 
+def test_other_numbers_of_rows_than_expected_are_exit_code_2(checked: Checked) -> None:
+    expected = to_cpp.checker(checked.network, rows=ROWS, layer_rows=LAYER_ROWS)
+    to_cpp.write(checked.network, checked.folder / "written", rows=ROWS, layer_rows=LAYER_ROWS)
+    assert (checked.folder / "written" / "check.cpp").read_text() == expected
+    (checked.folder / "check.cpp").write_text(expected)
+    subprocess.run(["g++", *STRICT, *SANITIZED, "-c", "check.cpp"], cwd=checked.folder, check=True)
+    link(checked)
+    assert checked.check("vectors")[0] == 0
+
+    def cut(name: str, rows: int) -> None:
+        path = checked.vectors / name
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:rows]))
+
+    for name in ("inputs.txt", "outputs.txt"):
+        cut(name, ROWS - 1)
+    refused = (2, "check: vectors/inputs.txt: 19 rows; expected 20\n")
+    assert checked.check("vectors") == refused
+    assert checked.check("vectors", "--outputs-only") == refused
+    for op in checked.network.ops:
+        cut(f"layers/{op.name}.txt", 1)
+    assert checked.check("vectors") == (2, "check: vectors/layers/conv.txt: 1 rows; expected 6\n")
+    for numbers in ({"rows": 0}, {"layer_rows": -1}):
+        with pytest.raises(ValueError, match=r"rows .*, layer_rows .*: expected positive numbers, or None for any"):
+            to_cpp.checker(checked.network, **numbers)
+
+
 def test_lines_may_end_as_on_windows(checked: Checked) -> None:
     for path in checked.vectors.rglob("*.txt"):
         path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))

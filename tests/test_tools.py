@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_vendor import hearing
 
 from hawq_flow import tools
 from hawq_flow.tools import Outcome
@@ -258,17 +260,77 @@ def test_another_thread_ends_a_run(tmp_path: Path) -> None:
     assert gone(int((tmp_path / "pid").read_text()))
 
 
-def test_a_killed_caller_takes_its_run_with_it(tmp_path: Path) -> None:
-    path = script(tmp_path, "sleep 60 & echo $! > new; mv new pid; wait")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_killed_caller_takes_its_run_with_it(tmp_path: Path, number: signal.Signals) -> None:
+    """Its children and a daemon that made a session of its own; and nothing that merely tells of the run's mark."""
+    body = """sleep 60 & echo $! > child
+setsid sh -c 'trap "" TERM HUP; sleep 60 & echo $! > second; echo $$ > daemon; wait' &
+while [ ! -s daemon ]; do sleep 0.05; done
+echo "HAWQ_FLOW_RUN=$HAWQ_FLOW_RUN" > new; mv new mark; wait"""
+    path = script(tmp_path, body)
     code = f"""from hawq_flow import tools
 tools.run([{str(path)!r}], folder={str(tmp_path)!r}, timeout_s=60)"""
-    caller = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1])
+    caller = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1], preexec_fn=hearing)
     end = time.monotonic() + 20
-    while not (tmp_path / "pid").exists() and time.monotonic() < end:
+    while not (tmp_path / "mark").exists() and time.monotonic() < end:
         time.sleep(0.02)
-    caller.kill()
-    caller.wait(5)
+    mark = (tmp_path / "mark").read_text().strip()
+    bystanders = [
+        subprocess.Popen(["sleep", "60"], env={"OTHER": mark}),  # as a variable's value
+        subprocess.Popen(["sleep", "60"], env={"HAWQ_FLOW_RUN": mark.partition("=")[2] + "0"}),  # a longer mark
+        subprocess.Popen(["sleep", "60"], env={"OTHER": f"a\n{mark}\nb"}),  # on a line of its own
+    ]
+    try:
+        caller.send_signal(number)
+        assert caller.wait(5) == -number
+        for name in ("child", "daemon", "second"):
+            assert gone(int((tmp_path / name).read_text())), name
+        assert [bystander.poll() for bystander in bystanders] == [None] * 3
+    finally:
+        for bystander in bystanders:
+            bystander.kill()
+            bystander.wait()
+
+
+def test_a_caller_that_is_killed_as_its_run_begins_takes_it_with_it(tmp_path: Path) -> None:
+    path = script(tmp_path, "echo $$ > new; mv new pid; sleep 60")
+    code = f"""import os, signal, subprocess, time
+from hawq_flow import tools
+popen = subprocess.Popen
+def killed(arguments, **options):
+    process = popen(arguments, **options)
+    if arguments[0] == {str(path)!r}:
+        while not os.path.exists({str(tmp_path / "pid")!r}):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return process
+subprocess.Popen = killed
+tools.run([{str(path)!r}], folder={str(tmp_path)!r}, timeout_s=60)"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=False, timeout=30)
+    assert done.returncode == -signal.SIGKILL
     assert gone(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        'rm "$0.log"',
+        'rm "$0.log"; mkdir "$0.log"; touch "$0.log/file"',
+        'rm "$0.log"; mkfifo "$0.log"',
+        'rm "$0.log"; ln -s /nowhere "$0.log"',
+        'mv "$0.log" "$0.log.1"',
+        'rm -rf "$PWD"',
+    ],
+)
+def test_a_log_that_the_tool_removes_is_written_again(tmp_path: Path, trouble: str) -> None:
+    told: list[str] = []
+    folder = tmp_path / "work"
+    folder.mkdir()
+    path = script(folder, f"echo before; {trouble}; echo after; exit 3")
+    done = tools.run([path], folder=folder, timeout_s=10, log=Path(f"{path}.log"), progress=told.append)
+    assert (done.outcome, done.exit_code, done.tail) == (Outcome.FAILED, 3, "before\nafter")
+    assert told == ["before", "after"]
+    assert done.log.read_text() == "before\nafter\n"
 
 
 def test_a_disk_that_is_full(tmp_path: Path) -> None:

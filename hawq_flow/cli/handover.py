@@ -48,7 +48,7 @@ def handover(
         if any(given is not None for given in (plan, out, run, rows, layer_rows)):
             fail("--check takes a bundle and no other option: what is in it was chosen when it was made", code=2)
         found = bundles.check(what, tell=lambda text: None if quiet else typer.echo(text))
-        typer.echo(f"{found.name}: proved; network {found.network[:16]}")
+        typer.echo(f"{found.name}: proved; network {found.network[:16]}, manifest {found.manifest}")
         return
     import torch
 
@@ -77,9 +77,11 @@ def write(contents: Contents, folder: Path, reporter: Reporter) -> None:
     from hawq_flow import handover as bundles
 
     target = folder / f"{contents.name}{bundles.SUFFIX}"
-    bundles.write(contents, target, tell=partial(reporter.stage, contents.name))
+    digest = bundles.write(contents, target, tell=partial(reporter.stage, contents.name))
     size = target.stat().st_size / 2**20
-    reporter.result(f"{target}: {size:.1f} MiB, {contents.count:,} rows, proved by its own verify.sh")
+    reporter.result(
+        f"{target}: {size:.1f} MiB, {contents.count:,} rows, proved by its own verify.sh; manifest {digest}"
+    )
 
 
 COMMANDS = {"handover": handover}

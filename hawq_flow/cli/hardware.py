@@ -47,35 +47,41 @@ def _synthesis_config(config: Path | None, steps: list[str] | None) -> Any:
 
 def _projects(folders: list[Path]) -> list[Path]:
     """The projects among folders and below them, in order."""
-    from hawq_flow.synthesis.project import MANIFEST
+    from hawq_flow.synthesis.project import find
 
     found: list[Path] = []
     for folder in folders:
-        inside = [folder] if (folder / MANIFEST).is_file() else sorted(p.parent for p in folder.glob(f"**/{MANIFEST}"))
-        inside = [path for path in inside if ".synthesis" not in str(path.parent)]
+        inside = find(folder)
         if not inside:
-            fail(f"{folder}: no HLS project there or below; make one with hawq-flow run, or import --hls")
+            fail(
+                f"{folder}: no HLS project there or below (packs and results do not count); make one with hawq-flow "
+                "run, or import --hls"
+            )
         found += inside
     return list(dict.fromkeys(found))
 
 
 def _ended(builds: Any) -> None:
     """Say how every step of every project ended; exit with 1 when one did not end well."""
+    wrong = []
     for built in builds:
         for step in built.steps:
             _say(f"{built.project.folder}: {step}")
             for note in step.notes:
                 _say(f"    {note}")
+            if step.outcome.value != "ok":
+                said = f"\nThe end of its log:\n{step.tail}" if step.tail else ""
+                wrong.append(f"{built.project.folder}: {step}{said}")
         for found in built.reports:
-            used, timing = found.used.figures(), found.timing
-            figures = ", ".join(f"{name} {value:,.0f}" for name, value in used.items())
-            cycles = timing.latency_cycles_max
-            _say(f"    {found.stage}: {figures}" + (f", latency {cycles} cycles" if cycles is not None else ""))
-    failed = [(built, step) for built in builds for step in built.steps if step.outcome.value != "ok"]
-    if failed:
-        built, step = failed[0]
-        said = f"\nThe end of its log:\n{step.tail}" if step.tail else ""
-        fail(f"{len(failed)} steps did not end well. First: {built.project.folder}: {step}{said}")
+            figures = [f"{name} {value:,.0f}" for name, value in found.used.figures().items()]
+            if found.timing.latency_cycles_max is not None:
+                figures.append(f"latency {found.timing.latency_cycles_max} cycles")
+            _say(f"    {found.stage}: {', '.join(figures) or 'no figures'}")
+        if built.error is not None:
+            wrong.append(f"{built.project.folder}: not built: {built.error}")
+            _say(wrong[-1])
+    if wrong:
+        fail(f"{len(wrong)} steps or projects did not end well. First: {wrong[0]}")
 
 
 @hls.command("build")

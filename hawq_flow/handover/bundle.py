@@ -21,7 +21,8 @@ from hawq_flow.handover.contents import Contents, HandoverError
 from hawq_flow.handover.verifying import verify
 from hawq_flow.numeric import IntArray
 from hawq_flow.report import markdown, table
-from hawq_flow.store import write_json
+from hawq_flow.store import file_digest, write_json
+from hawq_flow.to_rtl.writing import sources
 
 FORMAT, VERSION = "hawq_flow.handover", 1
 BUNDLE = "bundle.json"
@@ -33,7 +34,7 @@ def write(
     *,
     tell: Callable[[str], None] = lambda text: None,
     timeout_s: float = 1800.0,
-) -> Path:
+) -> str:
     """Write a bundle's archive.
 
     Parameters
@@ -47,7 +48,7 @@ def write(
 
     Returns
     -------
-    The archive.
+    The checksum of the bundle's manifest: what says by another way which bundle was sent.
 
     Raises
     ------
@@ -65,14 +66,14 @@ def write(
         _free_of_paths(folder, work)
         tell("packing")
         archive.pack(folder, target)
-    return target
+        return file_digest(folder / archive.SUMS)
 
 
 def fill(contents: Contents, folder: Path, tell: Callable[[str], None] = lambda text: None) -> None:
     """Write every file of a bundle into an empty folder."""
     network = contents.network
     tell("reference, vectors and images")
-    to_cpp.write(network, folder / "reference")
+    to_cpp.write(network, folder / "reference", rows=contents.count, layer_rows=contents.layers)
     _vectors(contents, folder / "vectors")
     trace.write_images(network, folder / "images")
     network.save(folder / "network")
@@ -87,7 +88,7 @@ def fill(contents: Contents, folder: Path, tell: Callable[[str], None] = lambda 
         flags[backend.lower()] = hls_testbench.write(place / "project", network, place, _first(contents))
     if contents.rtl is not None:
         tell("Verilog")
-        rtl_testbench.write(contents.rtl, network, folder / "verilog", contents.rows)
+        rtl_testbench.write(contents.rtl, network, folder / "verilog", contents.vectors)
     _certificate(contents, folder / "certificate")
     _constraints(contents, folder / "constraints")
     _reports(contents, folder / "reports")
@@ -98,15 +99,15 @@ def fill(contents: Contents, folder: Path, tell: Callable[[str], None] = lambda 
     document = contract.contract(contents)
     (folder / "README.md").write_text(scripts.readme(contents, document, VERSION))
     script = folder / scripts.VERIFY
-    script.write_text(scripts.verify(contents, " ".join(to_cpp.FLAGS), flags))
-    script.chmod(0o755)
     write_json(folder / BUNDLE, _index(contents))
     licences.write(folder)
+    script.write_text(scripts.verify(contents, " ".join(to_cpp.FLAGS), flags, files=len(archive.files(folder)) + 1))
+    script.chmod(0o755)
     archive.write_sums(folder)
 
 
 def _first(contents: Contents) -> IntArray:
-    return contents.rows[contents.network.inputs[0].name]
+    return contents.vectors[contents.network.inputs[0].name]
 
 
 def _index(contents: Contents) -> dict[str, Any]:
@@ -117,6 +118,7 @@ def _index(contents: Contents) -> dict[str, Any]:
         "network": contents.network.digest,
         "hawq_flow": __version__,
         "rows": contents.count,
+        "data_rows": contents.data_rows,
         "layer_rows": contents.layers,
         "hls": [backend.lower() for backend in contents.projects],
         "verilog": contents.rtl is not None,
@@ -155,7 +157,7 @@ def _vectors(contents: Contents, folder: Path) -> None:
         (folder / file).write_text(images.words(rows, type_.max_bits, type_.signed, "hex", name))
         index(file, "hex", [name], len(rows))
 
-    flat = {name: rows.reshape(len(rows), -1) for name, rows in contents.rows.items()}
+    flat = {name: rows.reshape(len(rows), -1) for name, rows in contents.vectors.items()}
     for kind, found in (("inputs", flat), ("outputs", contents.outputs)):
         (folder / f"{kind}.txt").write_text(images.decimal(np.concatenate(list(found.values()), axis=1)))
         index(f"{kind}.txt", "decimal", list(found), contents.count)
@@ -174,9 +176,11 @@ def _vectors(contents: Contents, folder: Path) -> None:
             "network": network.digest,
             "order": "a row a line; the elements of each value flattened in C order, channels first; in hex words "
             "element 0 in the lowest bits, two's complement",
+            "parts": contents.parts,
             "files": entries,
         },
     )
+    write_json(folder / "coverage.json", contents.covered)
 
 
 def _certificate(contents: Contents, folder: Path) -> None:
@@ -203,7 +207,7 @@ def _constraints(contents: Contents, folder: Path) -> None:
         (folder / "verilog.tcl").write_text(
             f"""# Synthesizes the Verilog out of context: vivado -mode batch -source constraints/verilog.tcl
 set_part {contents.part}
-read_verilog [glob verilog/*.v]
+read_verilog {{{" ".join(f"verilog/{name}" for name in sources(contents.rtl))}}}
 read_xdc constraints/verilog.xdc
 synth_design -top {contents.rtl.top} -part {contents.part} -mode out_of_context
 report_utilization -file utilization.rpt

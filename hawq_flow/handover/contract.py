@@ -168,7 +168,11 @@ def page(contents: Contents, document: Mapping[str, Any]) -> str:
         f"# Ports of {contents.name}",
         "",
         "All ports carry integers. Elements are counted in the network's order (channels first, C order) unless a port "
-        "says otherwise; `contract.json` has every number of this page in full.",
+        "says otherwise. Real numbers are shortened here: compute with those of `contract.json`, which are whole.",
+        "",
+        "`int8` is two's complement of 8 bits, `uint7` plain binary of 7; `n` at the end (`int8n`): without the most "
+        "negative integer, -127 to 127. A type's range is what the network declares; a port of the Verilog is as wide "
+        "as the values that can occur, which are proved and may need less.",
     ]
     for entry in document["inputs"]:
         lines += ["", f"## Input `{entry['value']}`", "", *_described(entry), *_standardization(entry)]
@@ -184,8 +188,8 @@ def page(contents: Contents, document: Mapping[str, Any]) -> str:
         ]
         if entry["classes"]:
             lines += [
-                f"Elements are the scores of {', '.join(entry['classes'])}; the largest is the predicted class, with "
-                "no conversion to real numbers needed."
+                f"Elements are the scores of {', '.join(entry['classes'])}; the largest (of equal ones the first) "
+                "is the predicted class, with no conversion to real numbers needed."
                 if np.size(entry["scale"]) == 1 and np.size(entry["zero_point"]) == 1
                 else f"Elements are the scores of {', '.join(entry['classes'])}; compare them as real numbers."
             ]
@@ -196,10 +200,24 @@ def page(contents: Contents, document: Mapping[str, Any]) -> str:
         lines += [
             f"The Verilog takes a row every clock cycle (initiation interval 1); its result is there "
             f"{timing['latency_cycles']} cycles later, marked by `valid_out`. Between rows `valid_in` is low and the "
-            "data port may carry anything. There is no reset and no back pressure: every row that enters comes out.",
+            "data port may carry anything. There is no reset and no back pressure: every row that enters comes out "
+            f"{timing['latency_cycles']} cycles later, so a consumer that may stall needs a FIFO in front of the "
+            f"network, or one of {timing['latency_cycles']} rows and more behind it. The valid bits start at 0 by "
+            "`initial`, which FPGAs honour when they are configured; where yours, or an ASIC, does not, hold "
+            f"`valid_in` low and ignore `valid_out` for {timing['latency_cycles']} cycles. Data registers "
+            f"hold anything until a "
+            "row has come.",
         ]
     if contents.projects:
-        lines += ["The latency of the HLS projects is for the vendor's tool to say; `reports/` holds what is known."]
+        lines += [
+            "",
+            "HLS: how ports look in RTL follows from the pragmas of `firmware/TOP.cpp`, not from this contract. With "
+            "io_parallel hls4ml asks for the whole input as one port (`ARRAY_RESHAPE complete`: element 0 in the "
+            "lowest bits), an output port an element (`ARRAY_PARTITION complete`), `ap_vld` on each, and block control "
+            "signals (`ap_start`, `ap_done`, `ap_ready`, `ap_idle`); with io_stream for AXI4-Stream. The "
+            "vendor's interface "
+            "report has the last word; so it has on latency: `reports/` holds what is known.",
+        ]
     lines += ["", *_worked(contents, document)]
     return "\n".join(lines) + "\n"
 
@@ -238,12 +256,14 @@ def _standardization(entry: Mapping[str, Any]) -> list[str]:
         "",
         "Or in fixed point, next to the network, from raw data as integers:",
         "",
-        "    r = rint(raw * 2^fraction), clipped to `bits` bits",
+        "    r = rint(raw * 2^fraction), clipped to `bits` bits, signed: your raw data in that fixed-point format",
         "    q = clip((r * multiplier + offset) >> shift, low, high)                 >>: arithmetic, rounds down",
         "",
-        f"with `fraction`, `bits`, `multiplier`, `offset`, `shift` of each element in `contract.json`; products and "
-        f"sums need {fixed['product_bits']} bits. q then differs from the host's by at most 1, where the exact value "
-        f"lies within {fixed['error']:g} of the middle between two integers.",
+        "with `fraction`, `bits`, `multiplier`, `offset`, `shift` of each element in `contract.json`; `offset` "
+        f"contains the half that rounds. Products and sums need {fixed['product_bits']} bits, signed. q "
+        f"then differs from the "
+        f"host's by at most 1, where the exact value lies within {fixed['error']:g} of the middle between two "
+        "integers.",
     ]
     if (measured := fixed["measured"]) is not None:
         share = measured["differ"] / measured["elements"]

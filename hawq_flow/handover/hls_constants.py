@@ -26,7 +26,8 @@ ROLES = {"w": "weight", "b": "bias", "s": "scale", "table": "table"}
 """The names hls4ml gives to arrays begin so, and end with a number."""
 _ARRAY = re.compile(r"^(\w+) (\w+)\[(\d+)\] = \{([^}]*)\};", re.MULTILINE)
 _CALL = re.compile(r"^\s*nnet::.*\((.*)\); // (\S+)$", re.MULTILINE)
-_TYPEDEF = re.compile(r"^typedef (.+) (\w+);$", re.MULTILINE)
+_TYPEDEF = re.compile(r"^\s*typedef (.+) (\w+);$", re.MULTILINE)
+_STRUCT = re.compile(r"^struct (\w+)(.*?)^\};$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,23 @@ def typedefs(project: Path) -> dict[str, str]:
     """Every type that ``firmware/defines.h`` names, written out in one form: ``ap_fixed<16,16>``, no blanks."""
     text = (project / "firmware" / "defines.h").read_text()
     return {name: canonical(kind) for kind, name in _TYPEDEF.findall(text)}
+
+
+def members(project: Path) -> dict[str, str]:
+    """Every type that a struct of ``firmware/parameters.h`` names, ``config2::accum_t``, written out likewise."""
+    named, structs = typedefs(project), dict(_STRUCT.findall((project / "firmware" / "parameters.h").read_text()))
+    return {
+        f"{struct}::{name}": named.get(kind, canonical(kind))
+        for struct, body in structs.items()
+        for kind, name in _TYPEDEF.findall(body)
+        if kind not in structs
+    }
+
+
+def layer_includes(project: Path) -> list[str]:
+    """The headers of hls4ml that ``firmware/parameters.h`` includes."""
+    text = (project / "firmware" / "parameters.h").read_text()
+    return re.findall(r'^#include "(nnet_utils/\w+\.h)"', text, re.MULTILINE)
 
 
 def canonical(kind: str) -> str:

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from hawq_flow import images, interpret
 from hawq_flow.handover import hls_testbench_text as texts
 from hawq_flow.handover.checksum import checksum
-from hawq_flow.handover.hls_constants import Constants, canonical, constants, typedefs
+from hawq_flow.handover.hls_constants import Constants, canonical, constants, layer_includes, members, typedefs
 from hawq_flow.network import IntegerNetwork
 from hawq_flow.to_hls import FixedType, Layout, ProjectError, read_manifest
 
@@ -89,7 +89,9 @@ def write(project: Path, network: IntegerNetwork, folder: Path, x: ArrayLike) ->
     (data / "inputs.txt").write_text(inputs)
     (data / "outputs.txt").write_text(outputs)
     (data / "constants.txt").write_text("".join(f"{line}\n" for array in found for line in array.lines))
-    fields = _fields(manifest, types, ports, found, len(rows))
+    fields = _fields(manifest, types | members(Path(project)), ports, found, len(rows))
+    includes = layer_includes(Path(project))
+    fields["LAYER_INCLUDES"] = "\n".join(f'#include "project/firmware/{header}"' for header in includes)
     fields |= {"INPUTS_CHECK": str(checksum(inputs)), "OUTPUTS_CHECK": str(checksum(outputs))}
     (Path(folder) / "testbench.cpp").write_text(_filled(texts.CPP, fields))
     (Path(folder) / "README.md").write_text(_filled(texts.README, fields))
@@ -147,7 +149,7 @@ def _fields(
     catapult = backend == "Catapult"
     entries = [*manifest["inputs"], *manifest["outputs"]]
     named = [(entry["port"], f"Type<Port{i}>", ports[i]) for i, entry in enumerate(entries)]
-    named += [(name, f"Type< ::{name}>", kind) for name, kind in types.items()]
+    named += [(name, f"Type<{'layers' if '::' in name else ' '}::{name}>", kind) for name, kind in types.items()]
     port_types = (
         f"typedef Port<std::tuple_element<{i}, Ports>::type>::type Port{i}; // {entry['port']}"
         for i, entry in enumerate(entries)

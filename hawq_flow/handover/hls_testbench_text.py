@@ -26,6 +26,7 @@ CPP = r"""// Testbench of @TOP@ (network @DIGEST@). Written by hawq_flow.
 #include <vector>
 
 #include "project/firmware/@TOP@.h"
+@LAYER_INCLUDES@
 @INCLUDES@
 // hls4ml's headers declare these and leave them to the testbench.
 namespace nnet {
@@ -43,6 +44,12 @@ namespace compiled_in {
 @CONSTANT_TYPES@
 @CONSTANT_INCLUDES@
 } // namespace compiled_in
+
+// The layers' structs, for the types they take: a copy of ours, since the project links its own. What they include is
+// included above.
+namespace layers {
+#include "project/firmware/parameters.h"
+} // namespace layers
 
 // --- types -----------------------------------------------------------------------------------------------------------
 
@@ -430,8 +437,9 @@ README = """# The @BACKEND@ project of @TOP@, and its testbench
 `project/` is the hls4ml project (see its `README.md`). `testbench.cpp` proves it, and fails where hls4ml's own
 testbench accepts anything:
 
-* every type that the project names, and the types of the top function's ports (width, integer bits, sign, rounding,
-  overflow) against those it was made with;
+* every type that the project names, those that its layers' structs take (`parameters.h`), and the types of the top
+  function's ports (width, integer bits, sign, rounding, overflow) against those it was made with; not those of the
+  variables inside the top function, of which only the results tell;
 * every constant that is compiled in (`project/firmware/weights`) against the network's, `tb_data/constants.txt`: a line
   an element, with what it is in the network;
 * every row of `tb_data/inputs.txt` through the top function, against `tb_data/outputs.txt`, in the ports' order.

@@ -214,8 +214,8 @@ def _compared(bus: _Bus, row: str, what: str, depth: int) -> str:
         after = [int(np.prod(bus.shape[axis + 1 :])) for axis in range(len(bus.shape))]
         index = [f"(e / {step}) % {size}" for step, size in zip(after, bus.shape, strict=True)]
         place = f" ({', '.join(['%0d'] * len(index))})"
-    arguments = ", ".join([row, "e", *index, *shown])
-    text = f"FAIL: {what}: value {bus.port.value}, row %0d, element %0d{place}: got %0d, expected %0d"
+    arguments = ", ".join(["nonce", row, "e", *index, *shown])
+    text = f"%0s: FAIL: {what}: value {bus.port.value}, row %0d, element %0d{place}: got %0d, expected %0d"
     return _lines(
         [
             f"{want} = {bus.memory}[{row}];",

@@ -6,9 +6,10 @@ TESTBENCH = r"""// Testbench of @TOP@ (network @DIGEST@). Written by hawq_flow. 
 // Rows enter back to back for the first half and with gaps after it; in the gaps the inputs carry X (in Verilator,
 // which has none, other bits). valid_out must be 1 exactly @LATENCY@ cycles after each row, and 0 otherwise. What
 // leaves every stage is compared on the first rows, what leaves the design on all: the first difference in time is
-// told, which is at the first stage that is wrong. Ends with a line that begins with PASS, or with FAIL.
+// told, which is at the first stage that is wrong. Ends with a line that begins with testbench: PASS, or FAIL.
 //
-// +rows=N runs the first N rows only.
+// +rows=N runs the first N rows only. +nonce=TEXT is what that line begins with in the place of testbench, so that
+// nothing the design prints can be taken for it.
 module testbench (input wire clk, output reg passed);
     localparam ROWS = @ROWS@;
     localparam STAGE_ROWS = @STAGE_ROWS@;
@@ -27,6 +28,7 @@ module testbench (input wire clk, output reg passed);
     reg [DEPTH:0] live; // bit d: a row entered d cycles ago
     reg [15:0] noise; // where the gaps are
     reg done, enter;
+    reg [8*64-1:0] nonce;
     integer rows, sent, received, idle, cycle, e;
     integer file, character, digits, lines;
     reg [31:0] check;
@@ -44,7 +46,7 @@ module testbench (input wire clk, output reg passed);
             check = 32'd0;
             if (file == 0) begin
                 done = 1'b1;
-                $display("FAIL: %0s cannot be read; run in the testbench's folder", name);
+                $display("%0s: FAIL: %0s cannot be read; run in the testbench's folder", nonce, name);
             end else begin
                 character = $fgetc(file);
                 while (character != -1 && !done) begin
@@ -52,7 +54,7 @@ module testbench (input wire clk, output reg passed);
                     if (character == 10) begin
                         if (digits != expected_digits) begin
                             done = 1'b1;
-                            $display("FAIL: %0s, row %0d: %0d digits, expected %0d", name, lines, digits,
+                            $display("%0s: FAIL: %0s, row %0d: %0d digits, expected %0d", nonce, name, lines, digits,
                                 expected_digits);
                         end
                         lines = lines + 1;
@@ -61,17 +63,18 @@ module testbench (input wire clk, output reg passed);
                         digits = digits + 1;
                     end else begin
                         done = 1'b1;
-                        $display("FAIL: %0s, row %0d: character %0d is no hexadecimal digit", name, lines, character);
+                        $display("%0s: FAIL: %0s, row %0d: character %0d is no hexadecimal digit", nonce, name,
+                            lines, character);
                     end
                     character = $fgetc(file);
                 end
                 if (!done && digits != 0) begin
                     done = 1'b1;
-                    $display("FAIL: %0s, row %0d has no end: the file is cut short", name, lines);
+                    $display("%0s: FAIL: %0s, row %0d has no end: the file is cut short", nonce, name, lines);
                 end
                 if (!done && lines != expected_lines) begin
                     done = 1'b1;
-                    $display("FAIL: %0s: %0d rows, expected %0d", name, lines, expected_lines);
+                    $display("%0s: FAIL: %0s: %0d rows, expected %0d", nonce, name, lines, expected_lines);
                 end
                 if (check != expected_check && changed == 0) changed = name;
                 $fclose(file);
@@ -82,6 +85,7 @@ module testbench (input wire clk, output reg passed);
     initial begin
         passed = 1'b0;
         done = 1'b0;
+        if (!$value$plusargs("nonce=%s", nonce)) nonce = "testbench";
         valid_in = 1'b0;
         live = {(DEPTH + 1){1'b0}};
         noise = 16'hace1;
@@ -94,7 +98,7 @@ module testbench (input wire clk, output reg passed);
         rows = ROWS;
         if ($value$plusargs("rows=%d", rows) && (rows < 1 || rows > ROWS)) begin
             done = 1'b1;
-            $display("FAIL: +rows=%0d: expected 1 to %0d", rows, ROWS);
+            $display("%0s: FAIL: +rows=%0d: expected 1 to %0d", nonce, rows, ROWS);
         end
 @CHECKS@
         if (!done) begin
@@ -108,8 +112,8 @@ module testbench (input wire clk, output reg passed);
 @STAGES@
         if (!done && valid_out !== live[LATENCY]) begin
             done = 1'b1;
-            $display("FAIL: valid_out is %b in cycle %0d, expected %b: rows leave %0d cycles after they enter",
-                valid_out, cycle, live[LATENCY], LATENCY);
+            $display("%0s: FAIL: valid_out is %b in cycle %0d, expected %b: rows leave %0d cycles after they enter",
+                nonce, valid_out, cycle, live[LATENCY], LATENCY);
         end
         if (!done && live[LATENCY]) begin
 @OUTPUTS@
@@ -118,10 +122,10 @@ module testbench (input wire clk, output reg passed);
         if (!done && received == rows && idle == DEPTH + 4) begin
             done = 1'b1;
             passed = changed == 0;
-            if (!passed) $display("FAIL: %0s was changed; no result of the %0d rows that ran shows where",
+            if (!passed) $display("%0s: FAIL: %0s was changed; no result of the %0d rows that ran shows where", nonce,
                 changed, rows);
             else
-            $display("PASS: %0d of %0d rows, @STAGE_COUNT@ stages on the first %0d, latency %0d: equal",
+            $display("%0s: PASS: %0d of %0d rows, @STAGE_COUNT@ stages on the first %0d, latency %0d: equal", nonce,
                 rows, ROWS, rows < STAGE_ROWS ? rows : STAGE_ROWS, LATENCY);
         end
         if (done) $finish;
@@ -184,7 +188,8 @@ RUN = r"""#!/bin/sh
 #   run.sh icarus [SCRATCH [ROWS]]      Icarus Verilog: iverilog and vvp on PATH; the first @ICARUS_ROWS@ rows
 #   run.sh verilator [SCRATCH [ROWS]]   Verilator 4.2 or later, and g++ (or $CXX), without make or Perl; all @ROWS@ rows
 #
-# Exit code 0: equal; 1: different, and what differs is told; 2: cannot run. SCRATCH is a folder for what is compiled.
+# Exit code 0: equal; 1: different, or it does not compile, and why is told; 2: this simulator cannot run. SCRATCH is
+# a folder for what is compiled.
 set -u
 LC_ALL=C
 export LC_ALL
@@ -200,23 +205,34 @@ stop() {
 here=$(cd "$(dirname "$0")" && pwd) || exit 2
 if [ $# -ge 2 ] && [ -n "$2" ]; then
     work=$(cd "$2" && pwd) || stop "no folder $2"
-    work=$(mktemp -d "$work/rtl.XXXXXX") || exit 2
+    work=$(mktemp -d "$work/rtl.XXXXXXXXXXXX") || exit 2
 else
-    work=$(mktemp -d "${TMPDIR:-/tmp}/rtl.XXXXXX") || exit 2
+    work=$(mktemp -d "${TMPDIR:-/tmp}/rtl.XXXXXXXXXXXX") || exit 2
 fi
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' HUP INT TERM
 cd "$here" || exit 2
+nonce=$$.${work##*.} # the testbench's verdict begins with it, and the design does not know it
 
 said() {
     cat "$work/log" >&2
     stop "$*"
 }
 
+# Where the simulator takes a module of nothing, what it does not take is the design's fault.
+wrong() {
+    cat "$1" >&2
+    echo "verilog ($tool): FAIL: it does not compile; see above"
+    exit 1
+}
+
+echo "module probe; endmodule" >"$work/probe.v" || exit 2
+
 run_icarus() {
-    iverilog -g2001 -s clock -o "$work/design.vvp" clock.v testbench.v $sources >"$work/log" 2>&1 ||
-        said "iverilog failed; see above"
-    vvp -n "$work/design.vvp" "+rows=$1" >"$work/said" 2>&1
+    iverilog -g2001 -o "$work/probe.vvp" "$work/probe.v" >"$work/log" 2>&1 || said "iverilog does not work; see above"
+    vvp -n "$work/probe.vvp" >"$work/log" 2>&1 || said "vvp does not work; see above"
+    iverilog -g2001 -s clock -o "$work/design.vvp" clock.v testbench.v $sources >"$work/log" 2>&1 || wrong "$work/log"
+    vvp -n "$work/design.vvp" "+rows=$1" "+nonce=$nonce" >"$work/said" 2>&1
 }
 
 run_verilator() {
@@ -226,9 +242,15 @@ run_verilator() {
     root=$($verilator --getenv VERILATOR_ROOT 2>"$work/log") || said "$verilator does not tell its root"
     include=$root/include
     [ -f "$include/verilated.h" ] || stop "no $include/verilated.h: set VERILATOR_ROOT to where Verilator is"
-    $verilator --cc -Wno-fatal --top-module testbench --prefix Vtestbench --x-assign unique --x-initial unique \
-        --output-split 100000 --output-split-cfuncs 500 --Mdir "$work/obj" testbench.v $sources >"$work/log" 2>&1 ||
-        said "verilator failed; see above"
+    options="-Wno-fatal --x-assign unique --x-initial unique --output-split 100000 --output-split-cfuncs 500"
+    $verilator --lint-only $options "$work/probe.v" >"$work/log" 2>&1 || said "$verilator does not work; see above"
+    # The C++ compiler takes a program of nothing, and Verilator is not too old for ours.
+    echo '#include "verilated.h"' >"$work/probe.cpp"
+    echo 'int main(int, char **argv) { return argv[0] == (char *)(VerilatedContext *)0; }' >>"$work/probe.cpp"
+    "${CXX:-g++}" -std=c++17 -w -I"$include" -I"$include/vltstd" "$work/probe.cpp" -pthread -o "$work/probe" \
+        >"$work/log" 2>&1 || said "${CXX:-g++} does not work; see above"
+    $verilator --cc $options --top-module testbench --prefix Vtestbench --Mdir "$work/obj" testbench.v $sources \
+        >"$work/log" 2>&1 || wrong "$work/log"
     jobs=$(nproc 2>/dev/null) || jobs=1
     count=0
     for file in "$work"/obj/*.cpp verilator_main.cpp "$include/verilated.cpp" "$include/verilated_threads.cpp"; do
@@ -245,14 +267,12 @@ run_verilator() {
         [ $((count % jobs)) -ne 0 ] || wait
     done
     wait
-    if [ -f "$work/failed" ]; then
-        cat "$work/failed" >&2
-        stop "${CXX:-g++} failed; see above"
-    fi
-    "${CXX:-g++}" "$work"/obj/*.o -pthread -o "$work/design" >"$work/log" 2>&1 || said "linking failed; see above"
-    "$work/design" "+rows=$1" >"$work/said" 2>&1
+    [ ! -f "$work/failed" ] || wrong "$work/failed"
+    "${CXX:-g++}" "$work"/obj/*.o -pthread -o "$work/design" >"$work/log" 2>&1 || wrong "$work/log"
+    "$work/design" "+rows=$1" "+nonce=$nonce" >"$work/said" 2>&1
 }
 
+tool=$1
 case $1 in
     icarus) run_icarus "${3:-@ICARUS_ROWS@}" ;;
     verilator) run_verilator "${3:-@ROWS@}" ;;
@@ -261,10 +281,11 @@ esac
 code=$?
 found=
 while IFS= read -r line; do
+    verdict=${line#"$nonce: "}
     case $line in
-        "PASS: "* | "FAIL: "*)
-            echo "verilog ($1): ${line#PASS: }"
-            found="$found${line%%:*}"
+        "$nonce: PASS: "* | "$nonce: FAIL: "*)
+            echo "verilog ($1): ${verdict#PASS: }"
+            found="$found${verdict%%:*}"
             ;;
         *) [ $code -eq 0 ] || echo "$line" >&2 ;;
     esac

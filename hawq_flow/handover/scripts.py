@@ -21,7 +21,11 @@ _VERIFY = r"""#!/bin/sh
 set -u
 LC_ALL=C
 export LC_ALL
-unset CDPATH
+unset CDPATH CPATH CPLUS_INCLUDE_PATH # headers of others are not taken
+work=$(mktemp -d "${TMPDIR:-/tmp}/verify.XXXXXX") || exit 2
+work=$(cd "$work" && pwd) || exit 2
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 here=$(cd "$(dirname "$0")" && pwd) || exit 2
 cd "$here" || exit 2
 CXX=${CXX:-g++}
@@ -44,9 +48,6 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-work=$(mktemp -d "${TMPDIR:-/tmp}/verify.XXXXXX") || exit 2
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' HUP INT TERM
 done_steps=0
 skipped=
 
@@ -68,19 +69,41 @@ skip() {
 
 # Every file must be in the manifest: what is added could be compiled in.
 walk() {
-    for entry in "$1"* "$1".[!.]*; do
-        if [ -d "$entry" ]; then
+    for entry in "$1"* "$1".[!.]* "$1"..?*; do
+        if [ -h "$entry" ]; then
+            failed "hashes: $entry is a symbolic link; a bundle holds plain files"
+        elif [ -d "$entry" ]; then
             walk "$entry/"
         elif [ -e "$entry" ] && [ "$entry" != MANIFEST.sha256 ]; then
-            case "$manifest" in *"  $entry
-"*) ;; *) failed "hashes: $entry is not in MANIFEST.sha256: it was added" ;; esac
+            case "$names" in *"
+$entry
+"*) ;; *) failed "hashes: $entry is not in MANIFEST.sha256: it was added. If you built here, unpack again and \
+build in a copy; --no-hashes leaves this step out" ;; esac
         fi
     done
 }
 
 if [ $hashes = yes ] && wanted hashes; then
     [ -f MANIFEST.sha256 ] || failed "hashes: MANIFEST.sha256 is missing"
-    if command -v sha256sum >/dev/null 2>&1; then sums=sha256sum; else sums="shasum -a 256"; fi
+    return=$(printf '\r')
+    names="
+"
+    count=0
+    while IFS= read -r line || [ -n "$line" ]; do
+        name=${line#*  }
+        sum=${line%%  *}
+        case $sum in *[!0-9a-f]*) sum= ;; esac
+        case $name in "" | /* | ../* | */../* | */.. | *"$return") sum= ;; esac
+        [ ${#sum} -eq 64 ] || failed "hashes: MANIFEST.sha256 has the line '$line'; expected a checksum and a file"
+        case "$names" in *"
+$name
+"*) failed "hashes: MANIFEST.sha256 names $name twice" ;; esac
+        names="$names$name
+"
+        count=$((count + 1))
+    done <MANIFEST.sha256
+    [ $count -eq @FILES@ ] || failed "hashes: MANIFEST.sha256 names $count files; this bundle was made of @FILES@"
+    if command -v sha256sum >/dev/null; then sums=sha256sum; else sums="shasum -a 256"; fi
     $sums -c MANIFEST.sha256 >"$work/hashes.txt" 2>"$work/errors.txt" || {
         while IFS= read -r line; do
             case $line in *": OK") ;; *) echo "  $line" >&2 ;; esac
@@ -88,22 +111,24 @@ if [ $hashes = yes ] && wanted hashes; then
         cat "$work/errors.txt" >&2
         failed "hashes: the files named above are not those of this bundle"
     }
-    manifest=$(cat MANIFEST.sha256)"
-"
     walk ""
-    echo "hashes: $(wc -l <MANIFEST.sha256) files as they were made"
+    sum=$($sums MANIFEST.sha256)
+    echo "hashes: $count files as they were made; the manifest's own: ${sum%% *}"
     done_steps=$((done_steps + 1))
 fi
 
 compiler() {
-    command -v "$CXX" >/dev/null 2>&1 && return
+    $CXX --version >"$work/version.txt" 2>&1 && return
     echo "verify.sh: no C++ compiler '$CXX'; install g++ or set CXX" >&2
     exit 2
 }
 
 if wanted reference; then
     compiler
-    "$CXX" @REFERENCE_FLAGS@ reference/check.cpp reference/network.cpp -o "$work/check" \
+    count=0
+    for file in vectors/layers/*.txt; do count=$((count + 1)); done
+    [ $count -eq @LAYERS@ ] || failed "reference: vectors/layers has $count .txt files; it was made with @LAYERS@"
+    $CXX @REFERENCE_FLAGS@ reference/check.cpp reference/network.cpp -o "$work/check" \
         || failed "reference: it does not compile; see above"
     "$work/check" vectors || failed "reference: reference/network.cpp against vectors/; see above"
     done_steps=$((done_steps + 1))
@@ -116,7 +141,7 @@ if [ -n "$skipped" ]; then echo "Proved, but for what was skipped."; else echo "
 """
 _HLS = r"""if wanted hls; then
     compiler
-    (cd hls/@FOLDER@ && "$CXX" @FLAGS@ -o "$work/@FOLDER@") || failed "hls/@FOLDER@: it does not compile; see above"
+    (cd hls/@FOLDER@ && $CXX @FLAGS@ -o "$work/@FOLDER@") || failed "hls/@FOLDER@: it does not compile; see above"
     "$work/@FOLDER@" hls/@FOLDER@/tb_data || failed "hls/@FOLDER@: the project against the vectors; see above"
     echo "hls/@FOLDER@: C simulation equal"
     done_steps=$((done_steps + 1))
@@ -134,6 +159,7 @@ _VERILOG = r"""if wanted verilog; then
     if [ -z "$simulator" ]; then
         skip "verilog: neither verilator nor iverilog (with vvp) is on PATH"
     else
+        [ -f verilog/testbench/run.sh ] || failed "verilog: verilog/testbench/run.sh is missing"
         /bin/sh verilog/testbench/run.sh $simulator "$work"
         code=$?
         if [ $code -eq 2 ] && [ $simulator = verilator ] && command -v vvp >/dev/null 2>&1; then
@@ -153,7 +179,7 @@ _NO_VERILOG = r"""case " $only " in *" verilog "*) skip "verilog: this bundle ha
 """
 
 
-def verify(contents: Contents, reference_flags: str, hls: Mapping[str, str]) -> str:
+def verify(contents: Contents, reference_flags: str, hls: Mapping[str, str], files: int) -> str:
     """The script.
 
     Parameters
@@ -162,12 +188,16 @@ def verify(contents: Contents, reference_flags: str, hls: Mapping[str, str]) -> 
         g++'s for the reference.
     hls:
         By folder below ``hls``: g++'s arguments there, sources included, but for the output.
+    files:
+        How many the bundle has, its manifest not counted.
     """
     projects = "".join(_HLS.replace("@FOLDER@", folder).replace("@FLAGS@", flags) for folder, flags in hls.items())
     why = contents.without_rtl.replace("\\", " ").replace('"', "'").replace("$", " ").replace("`", "'")
     verilog = _VERILOG if contents.rtl is not None else _NO_VERILOG.replace("@WHY@", " ".join(why.split()))
     return (
         _VERIFY.replace("@REFERENCE_FLAGS@", reference_flags)
+        .replace("@FILES@", str(files))
+        .replace("@LAYERS@", str(len(contents.network.ops)))
         .replace("@HLS@", projects or _NO_HLS)
         .replace("@VERILOG@", verilog)
     )
@@ -176,6 +206,7 @@ def verify(contents: Contents, reference_flags: str, hls: Mapping[str, str]) -> 
 def readme(contents: Contents, document: Mapping[str, Any], version: int) -> str:
     """``README.md``, for an FPGA engineer who has never met us."""
     network = contents.network
+    ties, saturated = (sum(entry[what] for entry in contents.covered.values()) for what in ("ties", "saturated"))
     ports = "\n".join(
         f"| {kind} | `{entry['value']}` | {entry['elements']} | {entry['integers']} | {entry['range'][0]} to "
         f"{entry['range'][1]} |"
@@ -200,8 +231,16 @@ hawq_flow or Python.
     ./verify.sh
 
 needs a shell, coreutils and g++, and a Verilog simulator (`verilator` or `iverilog`) for the Verilog. It checks every
-file against `{SUMS}`, compiles the reference, the HLS projects and the Verilog where there are, runs all of them on the
-vectors and compares every integer. It ends with `Proved.` and exit code 0, or names what differs.
+file against `{SUMS}`, compiles the reference, the HLS projects and the Verilog where there are, runs all of them on
+the vectors and compares every integer. It ends with `Proved.` and exit code 0, or names what differs.
+
+Proved means: equal on these {contents.count:,} rows, {contents.data_rows:,} of them data and the rest drawn to reach
+the ends of ranges, ties and saturation: {ties:,} ties and {saturated:,} saturations among the rescales
+(`vectors/coverage.json`). What only the hashes cover: pages, `images/`, `onnx/`, `network/`, `constraints/`,
+`reports/`, `certificate/`. The first line it prints has the checksum of the manifest itself: ask us for it by another
+way if it must be certain that this is what we sent.
+
+**Build in a copy.** What a tool leaves in this folder counts as added, and the hashes fail.
 
 ## The network at its ports
 
@@ -242,8 +281,9 @@ def _places(contents: Contents) -> str:
     rows = {
         "reference/": "the network as one readable C++ file of plain integer arithmetic: step through it in a "
         "debugger. `check.cpp` compares it with the vectors",
-        "vectors/": f"{contents.count:,} rows of inputs and outputs, {contents.layers:,} of them with every layer's "
-        "integers; decimal text, and hex words for `$readmemh`; `index.json` says what each file holds",
+        "vectors/": f"{contents.count:,} rows of inputs and outputs, the first {contents.layers:,} with every layer's "
+        "integers; decimal text, and hex words for `$readmemh`; `index.json` says what each file holds and which "
+        "rows are data",
     }
     for backend in contents.projects:
         rows[f"hls/{backend.lower()}/"] = (
@@ -256,8 +296,9 @@ def _places(contents: Contents) -> str:
             f"`{contents.rtl.top}.v`; `testbench/` for Icarus and Verilator"
         )
     rows |= {
-        "images/": "every constant of the network as memory images, with `index.json`",
-        "constraints/": "part and clock",
+        "images/": "every constant of the network as memory images, with `index.json`; a rescale is "
+        "`x * multiplier / 2^shift + offset` there and in `reference/`, and one number `multiplier / 2^shift` in HLS",
+        "constraints/": "part and clock; the xdc are for the top alone, out of context: bring the clock's own in yours",
         "reports/": _reports(contents),
         "certificate/": "what was compared with what before this bundle was made, on how many rows: `equality.md`",
         "onnx/": "the network as QONNX and as standard ONNX in integers",

@@ -20,6 +20,7 @@ from hawq_flow.handover.contents import HandoverError
 from hawq_flow.handover.scripts import VERIFY
 from hawq_flow.network import IntegerNetwork
 from hawq_flow.numeric import IntArray
+from hawq_flow.store import file_digest
 
 _READS = (1,)
 """Versions of the format that are checked."""
@@ -29,10 +30,11 @@ _MODEL_ROWS = 256
 
 @dataclass(frozen=True)
 class Checked:
-    """What was proved of a bundle: its name and network, and a line a step."""
+    """What was proved of a bundle: its name, the digests of its network and of its manifest, and a line a step."""
 
     name: str
     network: str
+    manifest: str
     steps: tuple[str, ...]
 
 
@@ -124,7 +126,7 @@ def _check(folder: Path, tell: Callable[[str], None], timeout_s: float) -> Check
             "verify.sh: "
             + "; ".join(verify(folder, timeout_s=timeout_s, options=("--no-hashes",)).strip().splitlines())
         )
-    return Checked(str(index["name"]), network.digest, tuple(steps))
+    return Checked(str(index["name"]), network.digest, file_digest(folder / archive.SUMS), tuple(steps))
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def general(
 
 def version_of(text: Text, index: int, value: str) -> str:
     """``2019.2.1`` of ``2019.2.1 (Build ...)``."""
-    match = re.match(r"(\d{4}\.\d+(\.\d+)?)\b", value)
+    match = re.match(r"(\d{4}\.\d+(\.\d+)?)\b", value, re.ASCII)
     return match[1] if match else text.fail(index, quoted(value), "a version like 2020.1")
 
 
@@ -63,9 +63,7 @@ def read_csynth_rpt(text: Text, printed: bool = False) -> HlsReport:
     if not printed:
         _interface(text, end)
     must_not_end_in_a_table(text)
-    summary = box(text, text.need(r"\* Summary:", "* Summary: of the utilization", utilization, end), end)
-    if summary is None:
-        text.fail(end - 1, "the end of the utilization", "its table of resources")
+    summary = _summary(text, utilization, end, "== Utilization Estimates")
     used, available, slr = _utilization(text, summary)
     areas = _instances(text, summary.stop, end)
     date, notes = date_of(head["Date"][1])
@@ -118,13 +116,21 @@ def latency(table: Table, row: TableRow) -> Timing:
 
 def _timing(text: Text, start: int, stop: int) -> Timing:
     cycles = text.need(r"\+ Latency\b", "+ Latency", start, stop)
-    table = box(text, text.need(r"\+ Timing\b", "+ Timing", start, cycles), cycles)
-    if table is None:
-        text.fail(cycles - 1, "no table of clocks", "one under + Timing")
-    summary = box(text, cycles, stop)
-    if summary is None or len(summary.rows) != 1:
-        text.fail(cycles, "no table of one row", "one under + Latency, * Summary:")
+    detail = text.need(r"\+ Detail:", "+ Detail:", cycles, stop)
+    table = _summary(text, text.need(r"\+ Timing\b", "+ Timing", start, cycles), cycles, "+ Timing")
+    summary = _summary(text, cycles, detail, "+ Latency")
+    if len(summary.rows) != 1:
+        text.fail(summary.stop - 1, f"a table of {len(summary.rows)} rows", "one row under + Latency, * Summary:")
     return clocked(latency(summary, summary.rows[0]), table)
+
+
+def _summary(text: Text, start: int, stop: int, section: str) -> Table:
+    """The table under ``* Summary:`` of a section; ``ReportError`` if either is not in it: the next is not its own."""
+    index = text.need(r"\* Summary:", f"* Summary: of {section}", start, stop)
+    table = box(text, index, stop)
+    if table is None:
+        text.fail(stop - 1, "the end of the section", f"a table under {section}, * Summary:")
+    return table
 
 
 def _utilization(text: Text, table: Table) -> tuple[Resources, Resources, Resources]:

@@ -133,7 +133,7 @@ def _interval(summary: Element) -> tuple[int | None, int | None]:
     found = summary.find("PipelineInitiationInterval")
     if found is None:
         return None, None
-    match = re.fullmatch(r"\s*(\d+)\s*(?:~|to|-)\s*(\d+)\s*", found.value)
+    match = re.fullmatch(r"\s*(\d+)\s*(?:~|to|-)\s*(\d+)\s*", found.value, re.ASCII)
     if match:
         return int(match[1]), int(match[2])
     value = parsed(found.text, found.index, found.value, whole, "PipelineInitiationInterval")
@@ -175,7 +175,7 @@ def read_export_xml(root: Element) -> HlsReport:
         text.fail(run.index, f"a run of type {quoted(run.value)}", "synth or impl")
     timing = root.need("TimingReport")
     target, achieved = timing.need("TargetClockPeriod"), timing.need("AchievedClockPeriod")
-    match = re.match(r"v?\.?(\d{4}\.\d+(\.\d+)?)", version.value.strip())
+    match = re.match(r"v?\.?(\d{4}\.\d+(\.\d+)?)", version.value.strip(), re.ASCII)
     if match is None:
         text.fail(version.index, quoted(version.value), "a version like v.2020.1")
     available = root.find("AreaReport/AvailableResources")

@@ -30,7 +30,7 @@ def read_export(text: Text) -> HlsReport:
         whether timing is met, is missing.
     """
     start = text.need(BANNER, "Implementation tool: ...")
-    version = re.search(r"\bv?\.?(\d{4}\.\d+(\.\d+)?)", text.lines[start])
+    version = re.search(r"\bv?\.?(\d{4}\.\d+(\.\d+)?)", text.lines[start], re.ASCII)
     if version is None:
         text.fail(start, quoted(text.lines[start]), "Xilinx Vivado and a version")
     device = text.need(r"Device target:", "Device target: ...", start)

@@ -111,7 +111,7 @@ def read_timing_paths(text: Text, head: Head) -> HlsReport:
         name, value = _path(text, start, stop)
         if value is not None:
             worst[name] = min(value, worst.get(name, value))
-    periods = set(re.findall(r"period=(\d+(?:\.\d+)?)ns", "\n".join(text.lines)))
+    periods = set(re.findall(r"period=(\d+(?:\.\d+)?)ns", "\n".join(text.lines), re.ASCII))
     report = begin(text, head, stage_of(text, head, _evidence(text)))
     notes = () if len(periods) == 1 else (f"clocks of {', '.join(sorted(periods)) or 'no'} ns",)
     return replace(

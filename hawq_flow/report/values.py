@@ -12,12 +12,13 @@ _ABSENT = frozenset({"", "-", "--", "---", "?", "na", "n/a", "none", "undef", "u
 _UNITS = {"ps": "0.001", "ns": "1", "us": "1000", "ms": "1000000", "s": "1000000000", "sec": "1000000000"}
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DATE = re.compile(
-    r"(?:[a-z]{3},?\s+)?([a-z]{3})\s+(\d{1,2})\s+(\d{1,2}):(\d\d):(\d\d)(?:\s+([ap]m))?(?:\s+[a-z+][\w+:-]*)?\s+(\d{4})\.?"
+    r"(?:[a-z]{3},?\s+)?([a-z]{3})\s+(\d{1,2})\s+(\d{1,2}):(\d\d):(\d\d)(?:\s+([ap]m))?(?:\s+[a-z+][\w+:-]*)?\s+(\d{4})\.?",
+    re.ASCII,
 )
 
 
 def number(cell: str) -> float | None:
-    """A figure: ``"12"``, ``"175.5"``, ``"1.145e+03"``, ``"6 (9%)"``, ``"1,303,680"``; None where the tool prints none.
+    """A figure: ``"12"``, ``"175.5"``, ``"6 (9%)"``, ``"1,303,680"``; None where the tool prints none.
 
     Nothing is printed as ``-``, ``?``, ``undef``, ``NA`` and the like. Whole numbers come back as int. A lone comma may
     separate thousands or, by a tool run in a locale that has one, decimals: it is refused.
@@ -30,10 +31,11 @@ def number(cell: str) -> float | None:
     text = re.sub(r"\s*\([^()]*\)\s*$", "", cell.strip()).strip()
     if text.lower() in _ABSENT:
         return None
-    if not re.fullmatch(r"[-+]?(\d{1,3}(,\d{3}){2,}|\d+(\.\d+)?([eE][-+]?\d+)?)", text):
+    if not re.fullmatch(r"[-+]?(\d{1,3}(,\d{3}){2,}|\d+(\.\d+)?)", text, re.ASCII):
         raise ValueError(f"{cell.strip()!r} is no number")
     value = Decimal(text.replace(",", ""))
-    return int(value) if text.lstrip("+-").replace(",", "").isdigit() else _finite(float(value))
+    real = _finite(float(value))
+    return real if "." in text else int(value)
 
 
 def _finite(value: float) -> float:
@@ -68,11 +70,14 @@ def nanoseconds(cell: str) -> float | None:
 
 
 def slack(cell: str) -> float | None:
-    """A duration in ns: ``"5.220 us"``, ``"0 ns"``, ``"5.00"`` (already ns), None for ``"?"``; ``ValueError`` else."""
+    """A duration in ns: ``"5.220 us"``, ``"5.00"`` (in ns), ``"2.463e+05"``; None for ``"?"``, ``ValueError`` else.
+
+    Durations alone come with an exponent, in the form that C prints: a count that was rounded is none.
+    """
     text = cell.strip()
     if text.lower() in _ABSENT:
         return None
-    match = re.fullmatch(r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*([a-z]*)", text)
+    match = re.fullmatch(r"([-+]?\d+(?:\.\d+)?(?:e[-+]\d{2,})?)\s*([a-z]*)", text, re.ASCII)
     unit = _UNITS.get(match[2] or "ns") if match else None
     try:
         if match is None or unit is None:
@@ -121,11 +126,11 @@ class Part:
         """The part of any spelling; ``ValueError`` for a text that cannot be one."""
         pieces = text.strip().split("-")
         head = pieces[0].lower()
-        if not re.fullmatch(r"[a-z0-9]*\d\w*", head):
+        if not re.fullmatch(r"[a-z0-9]*\d\w*", head, re.ASCII):
             raise ValueError(f"{text.strip()!r} names no device")
         if not re.match(r"x[caq]", head):
             head = "xc" + head
-        if len(pieces) > 1 and re.fullmatch(r"[a-zA-Z]{2,5}\d{2,4}", pieces[1]):
+        if len(pieces) > 1 and re.fullmatch(r"[a-zA-Z]{2,5}\d{2,4}", pieces[1], re.ASCII):
             die, rest = head, pieces[2:]
             package: str | None = pieces[1].lower()
         else:

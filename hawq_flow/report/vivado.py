@@ -101,7 +101,7 @@ def read_head(text: Text) -> Head:
     for key in ("Date", "Command", "Design", "Device"):
         if not found.get(key, (0, ""))[1]:
             text.fail(stop, "the end of the report's head", f"a line '| {key} : ...' in it")
-    version = re.search(r"Vivado.*?v\.?(\d{4}\.\d+(\.\d+)?)", found["Tool Version"][1])
+    version = re.search(r"Vivado.*?v\.?(\d{4}\.\d+(\.\d+)?)", found["Tool Version"][1], re.ASCII)
     if version is None:
         text.fail(start, quoted(text.lines[start]), "Vivado and a version like v.2020.1")
     date, notes = date_of(found["Date"][1])

@@ -85,15 +85,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Build:
-    """What became of one project: a :class:`Step` for each of the configuration's, in order."""
+    """What became of one project: a :class:`Step` for each of the configuration's, in order.
+
+    ``error`` is what :func:`build_all` met that is no outcome of a tool, as a folder that cannot be written; then there
+    are no steps.
+    """
 
     project: Project
     steps: tuple[Step, ...]
+    error: Exception | None = None
 
     @property
     def ok(self) -> bool:
         """Whether every step ended well."""
-        return all(step.outcome is Outcome.OK for step in self.steps)
+        return self.error is None and all(step.outcome is Outcome.OK for step in self.steps)
 
     @property
     def reports(self) -> tuple[HlsReport, ...]:
@@ -102,6 +107,8 @@ class Build:
 
     def require(self) -> Build:
         """This build if it is ok, else ``SynthesisError`` with the failed step, its cause and the end of its log."""
+        if self.error is not None:
+            raise SynthesisError(f"{self.project.folder}: {self.error}") from self.error
         for step in self.steps:
             if step.outcome is not Outcome.OK:
                 where = f"\nIts files: {step.folder}" if step.folder else ""
@@ -158,12 +165,14 @@ def build(
     Raises
     ------
     SynthesisError
-        If the folder is no such project.
+        If the folder is no such project, or its path has blanks.
+    OSError
+        If the folder beside the project cannot be written (a full disk is an outcome).
     KeyboardInterrupt
         If ``stop`` was set, or Ctrl-C pressed in the main thread; the tool has ended then.
     """
     config = config or SynthesisConfig()
-    project = read(folder)
+    project = _buildable(folder)
     say: Tell = tell or (lambda text: None)
     steps: list[Step] = []
     beside, prefix = project.results.parent, f".{project.results.name}"
@@ -187,6 +196,21 @@ def build(
     return Build(project, tuple(steps))
 
 
+def _buildable(folder: Path | str) -> Project:
+    """The project, or ``SynthesisError`` where no tool could work.
+
+    Our scripts name no path but those within the project; the tools themselves pass the whole path on to compilers and
+    simulators in lists that blanks separate.
+    """
+    project = read(folder)
+    if re.search(r"\s", str(project.results)):
+        raise SynthesisError(
+            f"{project.folder}: the vendor's tools cannot work in {str(project.results.parent)!r}: move it to a path "
+            "without blanks, or pack the project (hls pack) into one"
+        )
+    return project
+
+
 def in_order(names: Iterable[str], run: Callable[[str], Step]) -> Iterator[Step]:
     """How each step ends that ``run`` runs, in order; 'not run' where the step it starts from did not end well."""
     ended: dict[str, Outcome] = {}
@@ -205,28 +229,33 @@ def build_all(
 ) -> tuple[Build, ...]:
     """Run several projects, as many at once as there are licences; results in the order of ``folders``.
 
-    ``tell`` is called from several threads, one at a time. A project whose build raises stops no other: the first such
-    error is raised when all are done. Ctrl-C ends the tools that run, and is raised.
+    ``tell`` is called from several threads, one at a time. A project whose build raises stops no other: the error is
+    told, and is its :attr:`Build.error`. Ctrl-C ends the tools that run, and is raised.
+
+    Raises
+    ------
+    SynthesisError
+        If any folder is no project that can be built; before anything is run.
     """
     config = config or SynthesisConfig()
-    for folder in folders:
-        read(folder)  # what is no project is said before hours of work
+    projects = [_buildable(folder) for folder in folders]  # said before hours of work
     say = _one_at_a_time(tell or (lambda text: None))
-    waiting = deque(enumerate(folders))
+    waiting = deque(enumerate(projects))
     done: dict[int, Build] = {}
-    errors: dict[int, BaseException] = {}
+    raised: list[BaseException] = []
     stop = threading.Event()
     ends: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def work() -> None:
         while waiting and not stop.is_set():
-            number, folder = waiting.popleft()
+            number, project = waiting.popleft()
             try:
-                done[number] = build(folder, config, say, stop)
-            except BaseException as error:
-                errors[number] = error
-                if isinstance(error, Exception):
-                    say(f"{folder}: {error}")
+                done[number] = build(project.folder, config, say, stop)
+            except (SynthesisError, store.StoreError, OSError) as error:
+                done[number] = Build(project, (), error)
+                say(f"{project.folder}: {error}")
+            except BaseException as error:  # what nobody foresaw: raised when all are done
+                raised.append(error)
         ends.put(None)
 
     # The main thread waits, so that Ctrl-C reaches it. Daemons: one that waits for another process holds up no exit.
@@ -242,9 +271,9 @@ def build_all(
             for _ in range(workers):
                 ends.get(timeout=5 * tools.GRACE_S)
         raise
-    if errors:
-        raise errors[min(errors)]
-    return tuple(done[number] for number in range(len(folders)))
+    if raised:
+        raise raised[0]
+    return tuple(done[number] for number in range(len(projects)))
 
 
 def _one_at_a_time(tell: Tell) -> Tell:
@@ -404,7 +433,8 @@ def _once(name: str, job: _Job, tool: Tool, text: str, target: Path) -> Step:
             shutil.copytree(kept / scripts.VERILOG, place / scripts.VERILOG)
         elif name == "implementation":
             shutil.copyfile(kept / scripts.CHECKPOINT, place / scripts.CHECKPOINT)
-    log = place / f"{name}.log"
+    log, marker = place / f"{name}.log", place / ".start"
+    manifest = (place / MANIFEST).read_bytes()  # before a tool works there
 
     def progress(line: str) -> None:
         if _MILESTONE.search(line):
@@ -416,8 +446,8 @@ def _once(name: str, job: _Job, tool: Tool, text: str, target: Path) -> Step:
     with licences.place(config.licences, licences.folder(config.licence_folder), waiting, job.stop) as lock:
         job.say(f"{name}: {tool.name} {tool.version or 'of unknown version'} starts")
         started = datetime.datetime.now()
-        marker = place / ".start"
         marker.touch()
+        began = marker.stat().st_mtime
         run = tools.run(
             tool.command(f"{name}.tcl"),
             folder=place,
@@ -442,13 +472,18 @@ def _once(name: str, job: _Job, tool: Tool, text: str, target: Path) -> Step:
         full = outcome is Outcome.TOOL_ERROR and tools.disk_full(place)
         raise failed(Outcome.DISK_FULL, causes.DISK_FULL) if full else _Failed(step)
     try:
-        results.gather(name, project, place, target)
+        # Checked where it stays when it is refused: what is said of a file names one that is there.
+        gathered = place.with_name(f"{place.name}.results")
+        results.gather(name, project, place, gathered)
         if name == "cosim":
-            results.check_cosim(project, target)
-        results.check_times(target, marker.stat().st_mtime)
-        results.check_dates(results.read(name, project, target, version), started, run.seconds)
+            results.check_cosim(project, gathered)
+        results.check_times(gathered, began)
+        results.check_dates(results.read(name, project, gathered, version), started, run.seconds)
+        for path in sorted(gathered.iterdir()):
+            shutil.move(path, target)
+        gathered.rmdir()
         shutil.copy2(log, target / f"{name}.log")
-        shutil.copyfile(place / MANIFEST, target / MANIFEST)  # whose reports these are, for whoever finds them
+        (target / MANIFEST).write_bytes(manifest)  # whose reports these are, for whoever finds them
         noted = [f"the tool's banner says {version}, its -version {tool.version}"] if version != tool.version else []
         store.write_json(target / RESULT, {"version": version, "seconds": round(run.seconds, 1), "notes": noted})
     except results.NoReport as error:

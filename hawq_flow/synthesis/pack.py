@@ -8,6 +8,7 @@ the projects of a run, file by file, and keeps what holds as :func:`build` would
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import re
@@ -21,9 +22,9 @@ from hawq_flow.synthesis import causes, results, scripts, shell, vendor
 from hawq_flow.synthesis.build import RESULT, Build, Step, dependencies, finish, in_order
 from hawq_flow.synthesis.causes import Outcome
 from hawq_flow.synthesis.config import SynthesisConfig
-from hawq_flow.synthesis.project import MANIFEST, Project, SynthesisError, read, table, text_of
+from hawq_flow.synthesis.project import MANIFEST, PACK, SUMS, Project, SynthesisError, find, read, table, text_of
 
-PACK, SUMS, SOURCES, RESULTS = "pack.json", "SHA256SUMS", "sources", "results"
+SOURCES, RESULTS = "sources", "results"
 FORMAT, VERSION = "hawq_flow.pack", 1
 _TAKEN = {PACK, SUMS, RESULTS, "work", "build.sh", "README.md"}
 """What a pack holds beside its projects, and what ``build.sh`` makes there."""
@@ -176,12 +177,9 @@ def _check_sums(folder: Path, ignore: Sequence[str] = ()) -> None:
 
 def _projects(run_folder: Path) -> list[Project]:
     found = []
-    for path in sorted(run_folder.rglob(MANIFEST)):
-        if not any(part.startswith(".") for part in path.relative_to(run_folder).parts):
-            try:
-                found.append(read(path.parent))
-            except SynthesisError:
-                continue  # not one that is built with these tools
+    for path in find(run_folder):
+        with contextlib.suppress(SynthesisError):  # not one that is built with these tools
+            found.append(read(path))
     return found
 
 

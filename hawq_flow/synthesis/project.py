@@ -6,6 +6,7 @@ Read from ``hawq_flow.json`` and ``project.tcl``. The project is never written t
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from typing import Any
 from hawq_flow import store
 from hawq_flow.report.project import MANIFEST as MANIFEST
 
+PACK, SUMS = "pack.json", "SHA256SUMS"
+"""Files of a pack: what it holds, and the checksums of all of it."""
 VECTORS = ("tb_data/tb_input_features.dat", "tb_data/tb_output_predictions.dat")
 _SOURCES = {".cpp", ".h", ".hpp", ".dat", ".txt"}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
@@ -156,6 +159,22 @@ def read(folder: Path | str) -> Project:
     return Project(
         folder, digest, top, part, clock, backend, script["clock_uncertainty"], int(script["maximum_size"]), files
     )
+
+
+def find(folder: Path | str) -> list[Path]:
+    """The projects in a folder: itself, or those at any depth below it, in order.
+
+    Left out are hidden folders (work of builds), packs (their sources are copies, and what is added to them spoils the
+    pack) and kept results, which carry their project's manifest. Nothing is told by the names of folders above.
+    """
+    found = []
+    for where, names, files in os.walk(folder):
+        if MANIFEST in files and store.MANIFEST not in files:
+            found.append(Path(where))
+        if MANIFEST in files or {PACK, SUMS} <= set(files):
+            names.clear()
+        names[:] = [name for name in names if not name.startswith(".")]
+    return sorted(found)
 
 
 def _script(path: Path) -> dict[str, str]:

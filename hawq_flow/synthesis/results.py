@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +57,8 @@ def gather(step: str, project: Project, work: Path, target: Path) -> None:
     ------
     NoReport
         If any of it is missing.
+    WrongReport
+        If anything of such a name is no file that can be read.
     """
     solution = work / f"{project.top}_prj" / SOLUTION
     match step:
@@ -66,7 +69,7 @@ def gather(step: str, project: Project, work: Path, target: Path) -> None:
             _copy([p for p in (solution / "syn/verilog").glob("*") if p.is_file()], target / VERILOG)
         case "cosim":
             _copy(list((solution / "sim/report").glob("*_cosim.rpt")), target / REPORTS)
-            logs = sorted(work.rglob(RTL_LOG), key=lambda path: path.stat().st_mtime)
+            logs = sorted(filter(os.path.isfile, work.rglob(RTL_LOG)), key=os.path.getmtime)
             _copy(logs[-1:], target)  # written by the run of the C simulation first, by that of the RTL last
         case "export":
             _copy([*(solution / "impl").rglob("*.zip")], target)
@@ -91,6 +94,8 @@ def complete(step: str, folder: Path) -> None:
 def _copy(files: Sequence[Path], target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for file in sorted(files):
+        if not (os.path.isfile(file) and os.access(file, os.R_OK)):
+            raise WrongReport(f"{file}: is no file that can be read (a folder, a link to nothing, a pipe, or not ours)")
         shutil.copy2(file, target / file.name)
 
 
@@ -150,7 +155,7 @@ def check_times(folder: Path, started: float) -> None:
         if path.stat().st_mtime < started - _STALE_S:
             written = datetime.datetime.fromtimestamp(path.stat().st_mtime).isoformat(" ", "seconds")
             began = datetime.datetime.fromtimestamp(started).isoformat(" ", "seconds")
-            raise WrongReport(f"{path.name}: was written {written}, before the run that began {began}; not of this run")
+            raise WrongReport(f"{path}: was written {written}, before the run that began {began}; not of this run")
 
 
 def check_dates(reports: Sequence[HlsReport], started: datetime.datetime, seconds: float) -> None:

@@ -55,6 +55,7 @@ const Value values[VALUES] = {
 @TABLE@
 };
 const int outputs[OUTPUTS] = {@OUTPUT_PLACES@};  // their places among the values
+const int64_t ROWS = @ROWS@, LAYER_ROWS = @LAYER_ROWS@;  // those the vectors must have; 0: any
 const int INPUT_ELEMENTS = @INPUT_ELEMENTS@, OUTPUT_ELEMENTS = @OUTPUT_ELEMENTS@;
 
 // Rows as run() takes and gives them.
@@ -225,6 +226,11 @@ void check_range(const int64_t *row, const char *path, int64_t line) {
     }
 }
 
+void check_rows(const std::string &path, int64_t rows, int64_t expected) {
+    if (expected == 0 || rows == expected) return;
+    refuse("%s: %lld rows; expected %lld", path.c_str(), wide(rows), wide(expected));
+}
+
 // The differences found in one value, and the first of them.
 struct Differences {
     int64_t count, row, got, expected;
@@ -268,6 +274,7 @@ int check(const std::string &folder, bool layers) {
         if (rows == 0) refuse("%s: no rows; what compares nothing proves nothing", path.c_str());
         if (i > 0 && rows != layer_rows)
             refuse("%s: %lld rows; %s.txt has %lld", path.c_str(), wide(rows), values[INPUTS].name, wide(layer_rows));
+        check_rows(path, rows, LAYER_ROWS);
         layer_rows = rows;
     }
 
@@ -305,6 +312,7 @@ int check(const std::string &folder, bool layers) {
     while (wanted.next(y.data(), OUTPUT_ELEMENTS)) more++;
     if (more != count)
         refuse("%s: %lld rows; %s has %lld", outputs_path.c_str(), wide(more), inputs_path.c_str(), wide(count));
+    check_rows(inputs_path, count, ROWS);
     if (layer_rows > count)
         refuse("%s/layers: %lld rows; %s has %lld", folder.c_str(), wide(layer_rows), inputs_path.c_str(), wide(count));
 
@@ -402,14 +410,26 @@ int main(int argc, char **argv) {
 """
 
 
-def checker(network: IntegerNetwork, name: str = "network") -> str:
+def checker(
+    network: IntegerNetwork, name: str = "network", *, rows: int | None = None, layer_rows: int | None = None
+) -> str:
     """``check.cpp`` for ``NAME.h`` and ``NAME.cpp`` of :func:`generate`: the comment at its head says what it does.
+
+    Parameters
+    ----------
+    rows, layer_rows:
+        How many rows the vectors it compares must have (``inputs.txt`` and ``outputs.txt``; every file of ``layers/``);
+        any number if None.
 
     Raises
     ------
     CppError
         If ``name`` cannot be a namespace.
+    ValueError
+        If a number of rows is not positive.
     """
+    if any(count is not None and count < 1 for count in (rows, layer_rows)):
+        raise ValueError(f"rows {rows}, layer_rows {layer_rows}: expected positive numbers, or None for any")
     names = identifiers(network, name)
     values = network.values
     inputs, outputs = ports(network)
@@ -434,6 +454,8 @@ def checker(network: IntegerNetwork, name: str = "network") -> str:
     fields = {
         "TITLE": title(network),
         "RANK": rank,
+        "ROWS": rows or 0,
+        "LAYER_ROWS": layer_rows or 0,
         "INPUTS": len(inputs),
         "OUTPUTS": len(outputs),
         "VALUES": len(order),

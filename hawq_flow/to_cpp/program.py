@@ -108,10 +108,17 @@ class CppProgram:
         return rows, printed
 
 
-def write(network: IntegerNetwork, folder: Path | str, name: str = "network") -> Path:
-    """Write ``NAME.h``, ``NAME.cpp`` and ``check.cpp`` into a folder (created); the folder."""
+def write(
+    network: IntegerNetwork,
+    folder: Path | str,
+    name: str = "network",
+    *,
+    rows: int | None = None,
+    layer_rows: int | None = None,
+) -> Path:
+    """Write ``NAME.h``, ``NAME.cpp`` and ``check.cpp`` (:func:`checker`) into a folder (created); the folder."""
     folder = Path(folder)
-    made, check = generate(network, name), checker(network, name)
+    made, check = generate(network, name), checker(network, name, rows=rows, layer_rows=layer_rows)
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in ((f"{name}.h", made.header), (f"{name}.cpp", made.source), (CHECK, check)):
         (folder / file).write_text(text)

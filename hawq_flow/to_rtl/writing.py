@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,21 +20,10 @@ def write(rtl: Rtl, folder: Path | str) -> Path:
 
     The same design gives the same bytes. Returns the folder; ``FileExistsError`` if it is there already.
     """
-    target = Path(folder)
-    if target.exists():
-        raise FileExistsError(
-            f"{target}: exists; a design is written whole, into a new folder. Remove it or choose another"
-        )
-    work = tools.fresh_folder(target.parent, f".{target.name}")
-    try:
+    with tools.whole_folder(folder, "a design") as work:
         for name, text in _files(rtl).items():
             (work / name).write_text(text)
-        work.chmod(0o755)
-        os.rename(work, target)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
-    return target
+    return Path(folder)
 
 
 def written(rtl: Rtl, folder: Path | str) -> bool:
