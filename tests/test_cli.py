@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import onnx
@@ -61,6 +65,37 @@ def test_run_and_show(tmp_path: Path) -> None:
     (tmp_path / "data" / "data.json").write_text("{}")
     with pytest.raises(store.StoreError, match="changed since it was made"):
         runner.invoke(cli.app, ["show", str(tmp_path / "data")], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_of_a_batch_system_leaves_no_temporary_folder(number: signal.Signals, tmp_path: Path) -> None:
+    """A command of ours that has one, told to end in the middle."""
+    (tmp_path / "temporary").mkdir()
+    script = tmp_path / "slow.py"
+    script.write_text(
+        "import signal, sys, tempfile, time\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+        "from hawq_flow import cli\n"
+        "def slow():\n"
+        "    with tempfile.TemporaryDirectory():\n"
+        "        print('works', flush=True)\n"
+        "        time.sleep(60)\n"
+        "cli.app.command('slow')(slow)\n"
+        "sys.argv[1:] = ['slow']\n"
+        "cli.main()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "works\n"
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number
+    process.stdout.close()
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def test_show_lists_a_run(tmp_path: Path) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 import traceback
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, Literal
 
 # One thread a worker, for numpy's BLAS as for torch: products are small, and threads that wait for each other on a busy
@@ -336,8 +339,17 @@ for name, command in {**hardware.COMMANDS, **observe.COMMANDS, **upsets.COMMANDS
     app.command(name)(command)
 
 
+def _ended(number: int, frame: FrameType | None) -> None:
+    """SIGTERM and SIGHUP unwind: tools are ended and temporary folders removed on the way out."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def main() -> None:
     """Run the command; errors of ours become one message and exit status 1 (2 for a wrong command line)."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # what nohup ignores stays ignored
+            signal.signal(number, _ended)
     try:
         app()
     except KeyboardInterrupt:
