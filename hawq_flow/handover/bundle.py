@@ -95,8 +95,7 @@ def fill(contents: Contents, folder: Path, tell: Callable[[str], None] = lambda 
     for name, found in (("plan.json", contents.plan), ("result.json", contents.result)):
         if found is not None:
             write_json(folder / name, found)
-    contract.write(contents, folder)
-    document = contract.contract(contents)
+    document = contract.write(contents, folder)
     (folder / "README.md").write_text(scripts.readme(contents, document, VERSION))
     script = folder / scripts.VERIFY
     write_json(folder / BUNDLE, _index(contents))

@@ -27,6 +27,7 @@ from hawq_flow import images, to_hls
 from hawq_flow.handover.contents import Contents
 from hawq_flow.handover.fixed_point import ERROR, FixedPoint, fixed_point
 from hawq_flow.network import InputSpec, OutputSpec
+from hawq_flow.store import write_json
 from hawq_flow.to_rtl import Port
 
 FORMAT, VERSION = "hawq_flow.contract", 1
@@ -335,10 +336,9 @@ def _some(values: Any) -> str:
     return shown if len(flat) == 1 else f"[{shown}{', ...' if len(flat) > SHOWN else ''}]"
 
 
-def write(contents: Contents, folder: Path) -> None:
-    """Write ``contract.json`` and ``contract.md``."""
-    from hawq_flow.store import write_json
-
+def write(contents: Contents, folder: Path) -> dict[str, Any]:
+    """Write ``contract.json`` and ``contract.md``; the contract."""
     document = contract(contents)
     write_json(folder / "contract.json", document)
     (folder / "contract.md").write_text(page(contents, document))
+    return document
