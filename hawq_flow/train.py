@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -158,17 +159,7 @@ def _fit(
     model.to(device)
     # A network is trained in the dtype of its parameters, whichever the data came in.
     reference = next(model.parameters())
-    data = torch.from_numpy(np.ascontiguousarray(x))
-    classes = np.asarray(y)
-    if classes.ndim != 1 or len(data) != len(classes) or len(data) == 0:
-        raise ValueError(
-            f"fit: {len(data)} samples with labels of shape {classes.shape}; expected one class index for each "
-            "sample, and at least one sample"
-        )
-    if classes.dtype.kind not in "iu" or classes.min() < 0:
-        raise ValueError(f"fit: labels of {classes.dtype} from {classes.min()}; expected integers of 0 or more")
-    if data.is_floating_point() and not bool(torch.isfinite(data).all()):
-        raise ValueError("fit: a sample holds NaN or infinity; clean the data first")
+    data, classes = checked(x, y)
     highest = int(classes.max())
     if config.loss == "mse":
         labels = data.to(reference).flatten(1)
@@ -227,6 +218,22 @@ def _fit(
                 progress(epoch + 1, mean)
     model.eval()
     return history
+
+
+def checked(x: ArrayLike, y: ArrayLike) -> tuple[torch.Tensor, NDArray[np.integer[Any]]]:
+    """Samples as a tensor and labels, as :func:`fit` takes them, or its ``ValueError``."""
+    data = torch.from_numpy(np.ascontiguousarray(x))
+    classes = np.asarray(y)
+    if classes.ndim != 1 or len(data) != len(classes) or len(data) == 0:
+        raise ValueError(
+            f"fit: {len(data)} samples with labels of shape {classes.shape}; expected one class index for each "
+            "sample, and at least one sample"
+        )
+    if classes.dtype.kind not in "iu" or classes.min() < 0:
+        raise ValueError(f"fit: labels of {classes.dtype} from {classes.min()}; expected integers of 0 or more")
+    if data.is_floating_point() and not bool(torch.isfinite(data).all()):
+        raise ValueError("fit: a sample holds NaN or infinity; clean the data first")
+    return data, classes
 
 
 def _loss(out: torch.Tensor, target: torch.Tensor, loss: Loss, highest: int) -> torch.Tensor:

@@ -18,7 +18,7 @@ from hawq_flow.fast_train.native import Native, dense_layers, epoch, library, va
 from hawq_flow.quant import QuantLayer, QuantNetwork
 from hawq_flow.quant.joints import Joint, Passing
 from hawq_flow.topology import INPUT
-from hawq_flow.train import History, TrainConfig, evaluate
+from hawq_flow.train import History, TrainConfig, checked, evaluate
 
 LARGEST = 1 << 22
 """Integers up to here are rounded exactly by adding a constant in float32."""
@@ -160,7 +160,7 @@ def fit_many(
         reason = supported(model, config)
         if reason:
             raise ValueError(f"fast_train: {reason}; use train.fit")
-    data, labels = _checked(x, y)
+    data, labels = checked(x, y)
     groups: dict[tuple[object, ...], list[_Run]] = {}
     integers: dict[tuple[object, ...], NDArray[np.float32]] = {}
     runs = []
@@ -239,22 +239,6 @@ def _train(
                 progress(run.index, number + 1, loss)
             if last:
                 run.model.eval()
-
-
-def _checked(x: ArrayLike, y: ArrayLike) -> tuple[torch.Tensor, NDArray[np.integer[Any]]]:
-    """Samples and labels as ``train.fit`` takes them, or its errors."""
-    data = torch.from_numpy(np.ascontiguousarray(x))
-    classes = np.asarray(y)
-    if classes.ndim != 1 or len(data) != len(classes) or len(data) == 0:
-        raise ValueError(
-            f"fit: {len(data)} samples with labels of shape {classes.shape}; expected one class index for each "
-            "sample, and at least one sample"
-        )
-    if classes.dtype.kind not in "iu" or classes.min() < 0:
-        raise ValueError(f"fit: labels of {classes.dtype} from {classes.min()}; expected integers of 0 or more")
-    if data.is_floating_point() and not bool(torch.isfinite(data).all()):
-        raise ValueError("fit: a sample holds NaN or infinity; clean the data first")
-    return data, classes
 
 
 def _check_outputs(
