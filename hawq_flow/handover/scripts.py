@@ -219,7 +219,7 @@ def readme(contents: Contents, document: Mapping[str, Any], version: int) -> str
         quality = "Measured on the test set: " + ", ".join(
             f"{name.removeprefix('test_').replace('_', ' ')} {value:.6g}" for name, value in said.items()
         )
-        quality += ".\n"
+        quality += ".\n\n"
     return f"""# {contents.name}
 
 A neural network in integers, ready for an FPGA, with everything to prove that it computes what it should. It was made
