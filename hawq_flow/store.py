@@ -93,6 +93,12 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+def checksums(folder: Path, without: str) -> str:
+    """Digests of every file of a folder tree but ``without``, by path, as ``sha256sum`` writes and checks them."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / without)
+    return "".join(f"{file_digest(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
+
+
 @lru_cache(maxsize=64)
 def code_digest(module: str) -> str:
     """SHA-256 over the source of ``hawq_flow.<module>`` and of every hawq_flow module it imports, directly or not."""

@@ -113,6 +113,7 @@ def test_from_python(made: Path, bundle: Path, network: IntegerNetwork) -> None:
         assert found.name == "small-int4"
         assert list(found.steps) == told
         assert any(line.startswith("vectors: 60 rows of outputs, 10 of 4 layers") for line in told)
+        assert any(line.startswith("images: ") and line.endswith("equal to the network's") for line in told)
         assert any("onnx: QONNX and integer ONNX equal on 60 rows" in line for line in told)
 
 
@@ -231,6 +232,19 @@ def test_a_planted_fault_is_named(fault: str, bundle: Path, poor: Path) -> None:
     archive.write_sums(bundle)  # whoever planted it also made the hashes anew
     with pytest.raises(HandoverError, match=said):
         handover.check(bundle)
+
+
+def test_images_are_held_against_the_network(bundle: Path) -> None:
+    for form, said in (
+        ("hex", r"images/: .*head\.weight, row 0, element 1 \(flat\) is -?\d+, in .*head\.weight\.hex 0"),
+        ("bin", r"images/: head\.weight .*element \[0, 1\]: got 0, expected -?\d+"),
+    ):
+        image = bundle / "images" / f"head.weight.{form}"
+        lines = image.read_text().splitlines()
+        image.write_text("\n".join([lines[0], "0" * len(lines[1]), *lines[2:]]) + "\n")
+        archive.write_sums(bundle)
+        with pytest.raises(HandoverError, match=said):
+            handover.check(bundle)
 
 
 def test_hashes_that_do_not_belong_are_named(bundle: Path, poor: Path) -> None:

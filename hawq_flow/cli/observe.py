@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from hawq_flow.cli.hardware import saved_network
+from hawq_flow.cli.inputs import network_inputs
 from hawq_flow.cli.terminal import fail
-
-if TYPE_CHECKING:
-    from hawq_flow.network import IntegerNetwork
-    from hawq_flow.numeric import IntArray
 
 
 def trace(
@@ -73,7 +69,7 @@ def trace(
     if raw and data is None:
         fail("--raw without --data; it says what the data are", code=2)
     found = saved_network(network)
-    inputs = None if data is None else _inputs(found, data, raw)
+    inputs = None if data is None else network_inputs(found, data, raw)[0]
     if compare is not None:
         result = tracing.compare(found, inputs, compare, order=order, elements_per_word=word)
         typer.echo(result.markdown(), nl=False)
@@ -83,7 +79,7 @@ def trace(
     assert out is not None
     assert inputs is not None
     options = tracing.Options(tuple(dict.fromkeys(forms or ("npz", "hex"))), rows, word, _tile(tile))
-    old = None if against is None else _inputs(found, against, raw)
+    old = None if against is None else network_inputs(found, against, raw)[0]
     artifact = tracing.write(found, inputs, out, options, against=old)
     shown = ["values.md"] if against is None else ["drift.md"]
     if not quiet:
@@ -93,19 +89,6 @@ def trace(
     typer.echo(
         f"{out}: {counted:,} rows counted, {min(rows, counted):,} dumped, {len(artifact.manifest['files'])} files"
     )
-
-
-def _inputs(network: IntegerNetwork, path: Path, raw: bool) -> dict[str, IntArray]:
-    """The network's input integers from a file; real numbers are quantized as the network's inputs say."""
-    from hawq_flow.flow.rows import load_data
-    from hawq_flow.interpret import check_inputs
-
-    shapes = {spec.name: spec.shape for spec in network.inputs}
-    classes = min(math.prod(network.values[spec.name].shape) for spec in network.outputs)
-    arrays, _ = load_data(path, None, shapes, classes)
-    if not raw:
-        return check_inputs(network, arrays)
-    return {spec.name: spec.integers(arrays[spec.name]) for spec in network.inputs}
 
 
 def _tile(text: str | None) -> tuple[int, int] | None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from hawq_flow.cli.hardware import saved_network
+from hawq_flow.cli.inputs import network_inputs
 from hawq_flow.cli.terminal import RichReporter, fail
-
-if TYPE_CHECKING:
-    from hawq_flow.network import IntegerNetwork
 
 
 def upsets(
@@ -73,7 +70,7 @@ def upsets(
         fail(f"--samples {samples!r}: expected a number, or 'all'", code=2)
     many: Any = samples if samples in (None, "all") else int(samples)
     found = saved_network(network)
-    inputs, classes = _data(found, data, labels, raw)
+    inputs, classes = network_inputs(found, data, raw, labels, fewest=2)  # one element decides between two classes
     prices = None if costs is None else _costs(costs)
     with RichReporter(quiet=quiet) as reporter:
         reporter.stage("upsets", f"one bit at a time, of {network}")
@@ -107,18 +104,6 @@ def upsets(
                 f"{first['layer']} first: {first['removed']:.1%} of the risk for {first['cost_part']:.1%} of the "
                 f"{'bits' if prices is None else 'cost'}"
             )
-
-
-def _data(network: IntegerNetwork, path: Path, labels: Path | None, raw: bool) -> tuple[Any, Any]:
-    """The network's input integers, and classes where there are any."""
-    from hawq_flow.flow.rows import load_data
-
-    shapes = {spec.name: spec.shape for spec in network.inputs}
-    classes = min(math.prod(network.values[spec.name].shape) for spec in network.outputs)
-    arrays, found = load_data(path, labels, shapes, max(classes, 2))  # one element decides between two classes
-    if raw:
-        return {spec.name: spec.integers(arrays[spec.name]) for spec in network.inputs}, found
-    return arrays, found
 
 
 def _costs(path: Path) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import numpy as np
 from hawq_flow import equality, synthesis
 from hawq_flow.config import load
 from hawq_flow.flow import Flow
+from hawq_flow.flow.exports import Exports
 from hawq_flow.flow.hardware import Hardware
-from hawq_flow.flow.importing import Import
+from hawq_flow.flow.importing import NAME, Import
 from hawq_flow.flow.making import FlowError
 from hawq_flow.handover import Contents
 from hawq_flow.report import HlsReport
@@ -66,8 +67,6 @@ def of_run(flow: Flow, name: str, *, rows: int | None = None, layer_rows: int | 
 
 def of_import(found: Import, name: str, *, rows: int | None = None, layer_rows: int | None = None) -> Contents:
     """The bundle of an imported network, called ``name``; ``rows``, ``layer_rows`` as for :func:`of_run`."""
-    from hawq_flow.flow.importing import NAME
-
     config = found.config
     return Contents(
         name=name,
@@ -77,9 +76,7 @@ def of_import(found: Import, name: str, *, rows: int | None = None, layer_rows: 
         part=config.hls.part,
         clock_period_ns=config.hls.clock_period_ns,
         layer_rows=layer_rows,
-        reports=tuple(
-            r for backend in config.backends for r in synthesis.reports(found.hls(NAME, backend).path / "project")
-        ),
+        reports=_vendors(found, NAME, config.backends),
         **_proved(found, NAME),
     )
 
@@ -100,12 +97,17 @@ def _proved(flow: Any, name: str) -> dict[str, Any]:
     }
 
 
-def _reports(flow: Hardware, name: str, backends: list[str], built: bool) -> tuple[HlsReport, ...]:
+def _vendors(flow: Exports, name: str, backends: Sequence[str]) -> tuple[HlsReport, ...]:
+    """What vendor tools said of a network's projects, as far as they were asked."""
+    return tuple(r for backend in backends for r in synthesis.reports(flow.hls(name, backend).path / "project"))
+
+
+def _reports(flow: Hardware, name: str, backends: Sequence[str], built: bool) -> tuple[HlsReport, ...]:
     """What vendor tools and Yosys said of a plan, as far as they were asked."""
-    found = [r for backend in backends for r in synthesis.reports(flow.hls(name, backend).path / "project")]
+    found = _vendors(flow, name, backends)
     if built and not flow.without_yosys and not flow.synthesized(name).reason:
-        found.append(flow.synthesized(name).report())
-    return tuple(found)
+        found += (flow.synthesized(name).report(),)
+    return found
 
 
 def experiment_of(place: Path) -> Path:

@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 
 from hawq_flow.handover.contents import HandoverError
-from hawq_flow.store import file_digest, write_atomic
+from hawq_flow.store import checksums, file_digest, write_atomic
 
 SUMS = "MANIFEST.sha256"
 SUFFIX = ".tar.gz"
@@ -26,12 +26,7 @@ def files(folder: Path) -> list[Path]:
 
 def write_sums(folder: Path) -> None:
     """``MANIFEST.sha256``: the checksum of every other file, as ``sha256sum`` writes and checks it."""
-    lines = [
-        f"{file_digest(path)}  {path.relative_to(folder).as_posix()}\n"
-        for path in files(folder)
-        if path != folder / SUMS
-    ]
-    (folder / SUMS).write_text("".join(lines))
+    (folder / SUMS).write_text(checksums(folder, SUMS))
 
 
 def check_sums(folder: Path) -> int:

@@ -24,18 +24,17 @@ from hawq_flow.handover import hls_testbench_text as texts
 from hawq_flow.handover.checksum import checksum
 from hawq_flow.handover.hls_constants import Constants, canonical, constants, layer_includes, members, typedefs
 from hawq_flow.network import IntegerNetwork
-from hawq_flow.to_hls import FixedType, Layout, ProjectError, read_manifest
+from hawq_flow.to_hls import FixedType, Layout, ProjectError, header_folders, read_manifest
 
 COSIM_ROWS = 16
 """Rows that the vendor's simulation of the RTL runs unless told otherwise."""
 DATA = "tb_data"
 _TOOLS = {"Vitis": "vitis-run --mode hls --tcl testbench.tcl", "Vivado": "vivado_hls -f testbench.tcl"}
-_HEADERS = {"Catapult": ("ac_types/include", "ac_math/include", "ac_simutils/include", "nnet_utils")}
 
 
 def flags(backend: str, top: str) -> str:
     """g++'s arguments in the testbench's folder, sources included, output not."""
-    folders = ["", *(f"/{name}" for name in _HEADERS.get(backend, ("ap_types",)))]
+    folders = ["", *(f"/{name}" for name in header_folders(backend))]
     include = " ".join(f"-Iproject/firmware{folder}" for folder in folders)
     return f"-std=c++17 -O1 -w {include} testbench.cpp project/firmware/{top}.cpp"
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from hawq_flow import equality, images, interpret, tools
+from hawq_flow import equality, images, interpret, tools, trace
 from hawq_flow.handover import archive
 from hawq_flow.handover.contents import HandoverError
 from hawq_flow.handover.scripts import VERIFY
@@ -103,6 +103,15 @@ def _check(folder: Path, tell: Callable[[str], None], timeout_s: float) -> Check
         )
     rows, outputs, layers = _read_vectors(folder / "vectors", network)
     step(_compared(folder, network, rows, outputs, layers))
+    try:
+        stored = trace.compare(network, None, folder / "images")
+    except trace.TraceError as error:
+        raise HandoverError(f"{folder}: images/: {error}") from error
+    if missing := [constant.name for constant in trace.constants(network) if constant.name in stored.left_out]:
+        raise HandoverError(f"{folder}: images/: lacks {', '.join(missing[:5])}")
+    if stored.first is not None:
+        raise HandoverError(f"{folder}: images/: {stored.first}")
+    step(f"images: {len(stored.compared)} constants, {stored.elements:,} integers, equal to the network's")
     some = {name: array[:_MODEL_ROWS] for name, array in rows.items()}
     x: Any = some if len(some) > 1 else next(iter(some.values()))
     models = {name: onnx.load(folder / "onnx" / f"{name}.onnx") for name in ("qonnx", "integer")}

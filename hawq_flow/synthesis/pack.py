@@ -65,7 +65,7 @@ def pack(folders: Sequence[Path | str], out: Path | str, config: SynthesisConfig
         store.write_json(work / PACK, _document(projects, config))
         (work / "build.sh").write_text(shell.script(projects, config))
         (work / "README.md").write_text(shell.readme(projects, config))
-        (work / SUMS).write_text(_sums(work))
+        (work / SUMS).write_text(store.checksums(work, SUMS))
         (work / "build.sh").chmod(0o755)
     return out
 
@@ -100,12 +100,6 @@ def _document(projects: Mapping[str, Project], config: SynthesisConfig) -> dict[
             for name, project in projects.items()
         },
     }
-
-
-def _sums(folder: Path) -> str:
-    """``SHA256SUMS`` of every file in a folder, as sha256sum writes and checks it."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
-    return "".join(f"{store.file_digest(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
 
 
 def collect(folder: Path | str, run_folder: Path | str) -> tuple[Build, ...]:
@@ -206,7 +200,7 @@ def _check_sources(folder: Path, project: Project, config: SynthesisConfig) -> N
         project.copy(again / SOURCES)
         for step in config.steps:
             (again / f"{step}.tcl").write_text(scripts.script(step, project, config))
-        expected, found = _sums(again), _sums(folder)
+        expected, found = (store.checksums(place, SUMS) for place in (again, folder))
     finally:
         shutil.rmtree(again)
     if expected != found:

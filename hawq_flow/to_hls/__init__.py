@@ -7,7 +7,7 @@ from hawq_flow.to_hls.graph import Layer, Placed
 from hawq_flow.to_hls.layout import Layout
 from hawq_flow.to_hls.plan import Design, design
 from hawq_flow.to_hls.project import ProjectError, write_project
-from hawq_flow.to_hls.texts import MANIFEST, reuse
+from hawq_flow.to_hls.texts import MANIFEST, header_folders, reuse
 
 __all__ = [
     "MANIFEST",
@@ -21,6 +21,7 @@ __all__ = [
     "ProjectError",
     "compile_csim",
     "design",
+    "header_folders",
     "read_manifest",
     "reuse",
     "write_project",

@@ -19,7 +19,12 @@ def cflags(backend: str) -> tuple[str, ...]:
     -O1 compiles fastest and runs as fast as -O3; -w: the warnings of generated code and of the vendors' headers are not
     ours to fix.
     """
-    return (*_CFLAGS, *(f"-Ifirmware/{folder}" for folder in _HEADERS.get(backend, ("ap_types",))))
+    return (*_CFLAGS, *(f"-Ifirmware/{folder}" for folder in header_folders(backend)))
+
+
+def header_folders(backend: str) -> tuple[str, ...]:
+    """Folders below a project's ``firmware`` that its sources take headers from."""
+    return _HEADERS.get(backend, ("ap_types",))
 
 
 def driver(manifest: Mapping[str, Any]) -> str:
